@@ -1,0 +1,31 @@
+//! The computation-graph IR that every other crate of Scalify shares.
+//!
+//! **What lives here:** opcodes, element types, shapes, literals, device
+//! groups, shardings, source locations, the module container, shape
+//! inference and validation.
+//!
+//! **What may not:** any file format (see `scalify-hlo`), any evaluation
+//! (`scalify-interp`) and any reasoning about equality (`scalify-terms`,
+//! `scalify-prove`). This crate depends on none of them.
+
+pub mod attrs;
+pub mod dtype;
+pub mod groups;
+pub mod literal;
+pub mod module;
+pub mod opcode;
+pub mod shape;
+pub mod sharding;
+pub mod source;
+pub mod symbol;
+
+pub use attrs::*;
+pub use dtype::DType;
+pub use groups::{DeviceGroups, GroupMode, IotaTile, MeshGroups, ReplicaGroups};
+pub use literal::{Literal, LiteralData};
+pub use module::*;
+pub use opcode::Opcode;
+pub use shape::{ArrayShape, Layout, Shape, Tile};
+pub use sharding::{OpSharding, ShardingKind, TileAssignment};
+pub use source::{FileLocation, MetaId, OpMetadata, SourceTables, Span, StackFrame};
+pub use symbol::{Interner, Symbol};
