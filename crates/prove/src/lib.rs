@@ -1,0 +1,3 @@
+//! Prover of Scalify (stub: result data model only).
+
+pub mod outcome;
