@@ -27,7 +27,7 @@ fn dimension(a: &CollectiveAttrs, s: &ArrayShape, i: usize) -> Res<usize> {
 }
 
 /// Recorded array result `i` of `n`.
-fn recorded<'a>(s: Option<&'a Shape>, i: usize, n: usize) -> Option<&'a ArrayShape> {
+fn recorded(s: Option<&Shape>, i: usize, n: usize) -> Option<&ArrayShape> {
     match s? {
         Shape::Array(a) if n == 1 => Some(a),
         Shape::Tuple(t) if n > 1 => t.get(i)?.as_array(),
