@@ -214,11 +214,18 @@ impl Reader<'_> {
         }
         let name = self.m.strings.intern(name);
         match self.lookup(name) {
-            Some(id) => {
+            Some(mut id) => {
+                while self.c.peek() == b'#' {
+                    id = self.element_of(id, at, instrs)?;
+                }
                 if let Some(want) = shape {
                     self.check_operand_shape(want, id, start)?;
                 }
                 out.ids.push(id);
+            }
+            None if self.c.peek() == b'#' => {
+                let what = "an operand written `name#index` must be defined before its use";
+                return self.c.fail(at, self.c.pos, what);
             }
             None => {
                 out.forward.push((out.ids.len() as u32, name, at as u32, shape));
@@ -226,6 +233,49 @@ impl Reader<'_> {
             }
         }
         Ok(())
+    }
+
+    /// `#index` after the name of a tuple: the element. The first use makes
+    /// a get-tuple-element, which later uses share.
+    fn element_of(
+        &mut self,
+        tuple: InstrId,
+        start: usize,
+        instrs: &mut Vec<InstrId>,
+    ) -> R<InstrId> {
+        self.c.pos += 1;
+        let index = self.c.int("the index of a tuple element")?;
+        let end = self.c.pos;
+        let parts = self.m.shape(tuple).as_tuple().unwrap_or_default();
+        let part = usize::try_from(index).ok().and_then(|i| parts.get(i)).cloned();
+        let Some(part) = part else {
+            let (name, shape) = (self.m.name_of(tuple), self.m.shape(tuple));
+            let what = format!("`{name}` of shape {shape} has no element {index}");
+            return self.c.fail(start, end, what);
+        };
+        let name = format!("{}.element.{index}", self.m.name_of(tuple));
+        let name = self.m.strings.intern(&name);
+        if let Some(id) = self.lookup(name) {
+            let old = self.m.instr(id);
+            if old.attrs == Attrs::TupleIndex(index) && old.operands[..] == [tuple] {
+                return Ok(id);
+            }
+        }
+        let shape = self.m.shape_id(part);
+        let id = self.push(Instruction {
+            name,
+            opcode: Opcode::GetTupleElement,
+            shape,
+            operands: std::iter::once(tuple).collect(),
+            calls: SmallVec::new(),
+            attrs: Attrs::TupleIndex(index),
+            extra: None,
+            metadata: None,
+            span: Span { start: start as u32, end: end as u32 },
+        });
+        instrs.push(id);
+        self.define(name, id, start, end)?;
+        Ok(id)
     }
 
     fn attributes(

@@ -111,6 +111,9 @@ impl Reader<'_> {
                 break;
             }
             let at = self.c.pos;
+            if self.c.eat_word("HloModule") {
+                return self.c.fail(at, self.c.pos, "a second module in this text");
+            }
             let is_entry = self.c.eat_word("ENTRY");
             let id = self.computation(at)?;
             if is_entry {
