@@ -163,7 +163,8 @@ fn frame(f: &o::Frame) -> Frame {
     Frame {
         file: f.file.clone(),
         line: some(f.line),
-        column: some(f.column),
+        // Columns count from 0: a 0 is known only by an end after it.
+        column: (f.column != 0 || f.end_column != 0).then_some(f.column),
         end_column: some(f.end_column),
         function: (!f.function.is_empty()).then(|| f.function.clone()),
     }

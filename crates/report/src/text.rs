@@ -32,7 +32,7 @@ struct Paint(bool);
 
 impl Paint {
     fn on(self, code: &str, text: &str) -> String {
-        if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
+        if self.0 { format!("{START}{code}{MID}{text}{END}") } else { text.to_string() }
     }
     fn bold(self, text: &str) -> String {
         self.on("1", text)
@@ -60,14 +60,19 @@ impl Paint {
 
 /// The whole report, ending in a newline.
 pub fn render(s: &Subject<'_>, options: &mut TextOptions) -> String {
-    let p = Paint(options.color);
+    let color = options.color;
+    let p = Paint(color);
     let o = s.outcome;
     let mut t = String::new();
     head(&mut t, s, p);
     if options.quiet {
-        return t;
+        return finish(&t, color);
     }
-    fault::render(&mut t, s, options);
+    let mut out = finish(&t, color);
+    // The snippet renderer writes its own colours and escapes.
+    out.push_str(&fault::first(s, options));
+    let mut t = String::new();
+    fault::rest(&mut t, s, options);
     table::render(&mut t, s, p, options.all);
     list(&mut t, p, options.all, "regrouped sums", &regrouped(s));
     list(&mut t, p, options.all, "assumptions", &assumptions(s));
@@ -86,7 +91,29 @@ pub fn render(s: &Subject<'_>, options: &mut TextOptions) -> String {
             st.seconds
         ))
     );
-    t
+    out.push_str(&finish(&t, color));
+    out
+}
+
+/// Stand-ins of the escape character in text that may hold names from files.
+const START: char = '\u{f8f0}';
+const MID: char = '\u{f8f1}';
+const END: char = '\u{f8f2}';
+
+/// Escapes control characters that names may hold, then puts in the colours.
+fn finish(t: &str, color: bool) -> String {
+    let mut out = String::with_capacity(t.len() + 16);
+    for c in t.chars() {
+        match c {
+            START if color => out.push_str("\x1b["),
+            MID if color => out.push('m'),
+            END if color => out.push_str("\x1b[0m"),
+            '\n' => out.push(c),
+            c if c.is_control() => out.extend(c.escape_default()),
+            c => out.push(c),
+        }
+    }
+    out
 }
 
 fn head(t: &mut String, s: &Subject<'_>, p: Paint) {
@@ -96,9 +123,9 @@ fn head(t: &mut String, s: &Subject<'_>, p: Paint) {
         _ => String::new(),
     };
     let mesh: Vec<String> = o.mesh.iter().map(|(a, n)| format!("{a}={n}")).collect();
-    let mesh =
-        if mesh.is_empty() { String::new() } else { format!(" on mesh {}", mesh.join(",")) };
-    let _ = writeln!(t, "{}{grade}  {} vs {}{mesh}", p.verdict(o.verdict), s.dist_file, s.base_file);
+    let mesh = if mesh.is_empty() { String::new() } else { format!(" on mesh {}", mesh.join(",")) };
+    let _ =
+        writeln!(t, "{}{grade}  {} vs {}{mesh}", p.verdict(o.verdict), s.dist_file, s.base_file);
     let _ = writeln!(t, "{}", sentence(o));
 }
 
@@ -112,9 +139,11 @@ fn sentence(o: &Outcome) -> String {
             Some(Grade::Exact) => {
                 "The distributed program does the same operations on the same values.".to_string()
             }
-            Some(Grade::Reassociated) => "The distributed program computes the baseline's function \
+            Some(Grade::Reassociated) => {
+                "The distributed program computes the baseline's function \
                  over the reals; float sums are grouped differently where listed."
-                .to_string(),
+                    .to_string()
+            }
             Some(Grade::UnderAssumptions) => "The distributed program computes the baseline's \
                  function, given the assumptions listed."
                 .to_string(),

@@ -3,19 +3,25 @@
 use super::{MAX_LIST, Paint, TextOptions};
 use crate::sources::Sources;
 use crate::{Subject, names};
-use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
+use annotate_snippets::{AnnotationKind, Group, Level, Message, Origin, Renderer, Snippet};
 use scalify_prove::outcome::{Frame, FrontierItem, Relation, Verdict};
 use std::fmt::Write as _;
 
 /// Call-site frames shown of one item.
 const MAX_FRAMES: usize = 4;
 
-pub(super) fn render(t: &mut String, s: &Subject<'_>, options: &mut TextOptions) {
+/// The likely fault with its source lines.
+pub(super) fn first(s: &Subject<'_>, options: &mut TextOptions) -> String {
+    match s.outcome.frontier.first() {
+        Some(first) => format!("\n{}\n", snippet(s, first, options)),
+        None => String::new(),
+    }
+}
+
+/// The other items, one line each.
+pub(super) fn rest(t: &mut String, s: &Subject<'_>, options: &TextOptions) {
     let p = Paint(options.color);
-    let Some((first, rest)) = s.outcome.frontier.split_first() else { return };
-    t.push('\n');
-    t.push_str(&snippet(s, first, options));
-    t.push('\n');
+    let rest = s.outcome.frontier.get(1..).unwrap_or(&[]);
     if rest.is_empty() {
         return;
     }
@@ -33,28 +39,22 @@ pub(super) fn render(t: &mut String, s: &Subject<'_>, options: &mut TextOptions)
 }
 
 fn location(f: &Frame) -> String {
-    match (f.line, f.column) {
-        (0, _) => f.file.clone(),
-        (l, 0) => format!("{}:{l}", f.file),
-        (l, c) => format!("{}:{l}:{c}", f.file),
-    }
+    if f.line == 0 { f.file.clone() } else { format!("{}:{}", f.file, f.line) }
 }
 
 /// Byte range of the marked columns in `line`; the line without its
-/// indentation if there are none. Recorded columns count characters from 1.
+/// indentation if there are none. Recorded columns are byte offsets from 0
+/// (as Python's `co_positions`).
 fn marked(line: &str, f: &Frame) -> std::ops::Range<usize> {
-    let at = |column: u32| {
-        line.char_indices().nth((column as usize).saturating_sub(1)).map_or(line.len(), |c| c.0)
-    };
-    let indent = line.len() - line.trim_start().len();
-    let range = if f.column == 0 {
-        indent..line.trim_end().len()
-    } else if f.end_column > f.column {
-        at(f.column)..at(f.end_column)
+    let end = line.trim_end().len();
+    let whole = (line.len() - line.trim_start().len()).min(end)..end;
+    let from = if f.column == 0 && f.end_column == 0 { whole.start } else { f.column as usize };
+    let to = if f.end_column > f.column { (f.end_column as usize).min(end) } else { end };
+    if from < to && line.is_char_boundary(from) && line.is_char_boundary(to) {
+        from..to
     } else {
-        at(f.column)..line.trim_end().len()
-    };
-    if range.start < range.end { range } else { indent..line.trim_end().len().max(indent) }
+        whole
+    }
 }
 
 /// The source line of a frame with its columns marked, or its position only.
@@ -72,21 +72,27 @@ fn element<'a>(
             group.element(
                 Snippet::source(line)
                     .line_start(f.line as usize)
-                    .path(f.file.as_str())
-                    .annotation(kind.span(span).label(label)),
+                    .path(clean(&f.file))
+                    .annotation(kind.span(span).label(clean(&label))),
             )
         }
         _ => {
-            let mut origin = Origin::path(f.file.as_str());
+            let mut origin = Origin::path(clean(&f.file));
             if f.line != 0 {
                 origin = origin.line(f.line as usize);
-                if f.column != 0 {
-                    origin = origin.char_column(f.column as usize);
-                }
             }
-            group.element(origin).element(Level::NOTE.message(label))
+            group.element(origin).element(note(&label))
         }
     }
+}
+
+/// Control characters escaped, line ends kept.
+fn clean(text: &str) -> String {
+    super::finish(text, false)
+}
+
+fn note<'a>(text: &str) -> Message<'a> {
+    Level::NOTE.message(clean(text))
 }
 
 fn relation(s: &Subject<'_>, r: &Relation) -> String {
@@ -101,7 +107,7 @@ fn relation(s: &Subject<'_>, r: &Relation) -> String {
 
 fn snippet(s: &Subject<'_>, f: &FrontierItem, options: &mut TextOptions) -> String {
     let level = if s.outcome.verdict == Verdict::Refuted { Level::ERROR } else { Level::WARNING };
-    let mut title = level.primary_title(f.reason.as_str());
+    let mut title = level.primary_title(clean(&f.reason));
     if f.code != "unrelated" {
         title = title.id(f.code);
     }
@@ -124,12 +130,12 @@ fn snippet(s: &Subject<'_>, f: &FrontierItem, options: &mut TextOptions) -> Stri
             }
             if callers.len() > MAX_FRAMES {
                 let more = format!("{} more callers", callers.len() - MAX_FRAMES);
-                group = group.element(Level::NOTE.message(more));
+                group = group.element(note(&more));
             }
         }
         None => {
-            group = group.element(Origin::path(s.dist_file));
-            group = group.element(Level::NOTE.message(format!("{label}, no source line recorded")));
+            group = group.element(Origin::path(clean(s.dist_file)));
+            group = group.element(note(&format!("{label}, no source line recorded")));
         }
     }
     let mut operands = String::new();
@@ -147,15 +153,15 @@ fn snippet(s: &Subject<'_>, f: &FrontierItem, options: &mut TextOptions) -> Stri
         }
     }
     if !operands.is_empty() {
-        group = group.element(Level::NOTE.message(operands));
+        group = group.element(note(&operands));
     }
     if let Some(b) = f.counterpart {
         let place = super::place(s.base, b);
         let text = format!("compared with {place} {} of the baseline", names::shape(s.base, b));
-        group = group.element(Level::NOTE.message(text));
+        group = group.element(note(&text));
     }
     if let Some(e) = &f.expected {
-        group = group.element(Level::HELP.message(format!("expected {e}")));
+        group = group.element(Level::HELP.message(clean(&format!("expected {e}"))));
     }
     if !f.reaches.is_empty() {
         let name = |i: &usize| {
@@ -168,7 +174,7 @@ fn snippet(s: &Subject<'_>, f: &FrontierItem, options: &mut TextOptions) -> Stri
         }
         let plural = if f.reaches.len() == 1 { "" } else { "s" };
         let text = format!("reaches output{plural} {}", text.join(", "));
-        group = group.element(Level::NOTE.message(text));
+        group = group.element(note(&text));
     }
     let renderer = if options.color { Renderer::styled() } else { Renderer::plain() };
     renderer.render(&[group])
