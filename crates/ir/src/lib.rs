@@ -14,6 +14,7 @@ pub mod groups;
 pub mod literal;
 pub mod module;
 pub mod opcode;
+pub mod same;
 pub mod shape;
 pub mod sharding;
 pub mod source;
