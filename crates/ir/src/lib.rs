@@ -17,6 +17,7 @@ pub mod infer;
 pub mod literal;
 pub mod module;
 pub mod opcode;
+pub mod same;
 pub mod shape;
 pub mod sharding;
 pub mod source;
