@@ -16,9 +16,26 @@ pub struct IotaTile {
 }
 
 impl IotaTile {
-    /// The device ids in row-major order of `dims`. The number of devices is
-    /// the product of `reshape`; callers bound it before expanding.
+    /// Number of devices; `None` if sizes are not positive, there are more
+    /// than 2^24, or `perm` is no permutation.
+    pub fn device_count(&self) -> Option<i64> {
+        let rank = self.reshape.len();
+        let is_perm = self.perm.len() == rank
+            && self
+                .perm
+                .iter()
+                .enumerate()
+                .all(|(i, &p)| (p as usize) < rank && !self.perm[..i].contains(&p));
+        let n = product(&self.reshape)?;
+        (is_perm && (1..=MAX_DEVICES).contains(&n)).then_some(n)
+    }
+
+    /// The device ids in row-major order of `dims`; empty if
+    /// [`IotaTile::device_count`] is `None`.
     pub fn expand(&self) -> Vec<i64> {
+        if self.device_count().is_none() {
+            return Vec::new();
+        }
         let n: i64 = self.reshape.iter().product();
         let rank = self.reshape.len();
         let mut strides = vec![1i64; rank];
@@ -38,6 +55,14 @@ impl IotaTile {
         }
         out
     }
+}
+
+/// Most devices that a group form may name.
+const MAX_DEVICES: i64 = 1 << 24;
+
+/// Product of positive sizes; `None` on overflow or a size below 1.
+fn product(sizes: &[i64]) -> Option<i64> {
+    sizes.iter().try_fold(1i64, |a, &d| if d < 1 { None } else { a.checked_mul(d) })
 }
 
 /// A mesh axis or a part of one: `'x'` or `'x':(pre)size`.
@@ -103,12 +128,13 @@ impl ReplicaGroups {
         ReplicaGroups::List(Vec::new())
     }
 
-    /// Number of devices that a mesh or iota form names; `None` for lists.
+    /// Number of devices that a mesh or iota form names; `None` for lists and
+    /// forms that are not well made.
     pub fn device_count(&self) -> Option<i64> {
         match self {
             ReplicaGroups::List(_) => None,
-            ReplicaGroups::Iota(t) => Some(t.reshape.iter().product()),
-            ReplicaGroups::Mesh(m) => Some(m.axes.iter().map(|a| a.1).product()),
+            ReplicaGroups::Iota(t) => t.device_count(),
+            ReplicaGroups::Mesh(m) => m.device_count(),
         }
     }
 
@@ -121,8 +147,7 @@ impl ReplicaGroups {
             ReplicaGroups::List(l) => Some(l.clone()),
             ReplicaGroups::Iota(t) => {
                 let size = *t.dims.last()?;
-                let n: i64 = t.dims.iter().product();
-                if size <= 0 || n != t.reshape.iter().product::<i64>() || n > 1 << 24 {
+                if product(&t.dims)? != t.device_count()? {
                     return None;
                 }
                 Some(t.expand().chunks(size as usize).map(<[i64]>::to_vec).collect())
@@ -133,16 +158,23 @@ impl ReplicaGroups {
 }
 
 impl MeshGroups {
+    fn device_count(&self) -> Option<i64> {
+        let n = self.axes.iter().try_fold(
+            1i64,
+            |a, x| {
+                if x.1 < 1 { None } else { a.checked_mul(x.1) }
+            },
+        )?;
+        (n <= MAX_DEVICES).then_some(n)
+    }
+
     fn expand(&self) -> Option<DeviceGroups> {
-        let n: i64 = self.axes.iter().map(|a| a.1).product();
-        if !(1..=1 << 24).contains(&n) {
-            return None;
-        }
+        let n = self.device_count()?;
         let order: Vec<i64> = match &self.device_ids {
             None => (0..n).collect(),
             Some(DeviceOrder::List(l)) => l.clone(),
             Some(DeviceOrder::Iota(t)) => {
-                if t.reshape.iter().product::<i64>() != n {
+                if t.device_count()? != n {
                     return None;
                 }
                 t.expand()

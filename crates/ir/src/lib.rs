@@ -9,19 +9,27 @@
 //! `scalify-prove`). This crate depends on none of them.
 
 pub mod attrs;
+pub mod build;
+pub mod devices;
 pub mod dtype;
 pub mod groups;
+pub mod infer;
 pub mod literal;
 pub mod module;
 pub mod opcode;
+pub mod same;
 pub mod shape;
 pub mod sharding;
 pub mod source;
 pub mod symbol;
+pub mod validate;
 
 pub use attrs::*;
-pub use dtype::DType;
+pub use build::{ComputationBuilder, ModuleBuilder};
+pub use devices::{device_groups, device_pairs, group_mode};
+pub use dtype::{DType, DTypeClass};
 pub use groups::{DeviceGroups, GroupMode, IotaTile, MeshGroups, ReplicaGroups};
+pub use infer::{InferError, infer, infer_op};
 pub use literal::{Literal, LiteralData};
 pub use module::*;
 pub use opcode::Opcode;
@@ -29,3 +37,4 @@ pub use shape::{ArrayShape, Layout, Shape, Tile};
 pub use sharding::{OpSharding, ShardingKind, TileAssignment};
 pub use source::{FileLocation, MetaId, OpMetadata, SourceTables, Span, StackFrame};
 pub use symbol::{Interner, Symbol};
+pub use validate::{Invalid, ValidateOptions, validate};

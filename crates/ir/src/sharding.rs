@@ -82,7 +82,7 @@ impl TileAssignment {
         let v = match &self.devices {
             TileDevices::List(l) => l.clone(),
             TileDevices::Iota(t) => {
-                if t.reshape.iter().product::<i64>() != n {
+                if t.device_count() != Some(n) {
                     return None;
                 }
                 t.expand()

@@ -1,1 +1,73 @@
+//! The prover: from two modules to a verdict.
+//!
+//! [`verify`] lifts both programs into one term store ([`lift`]), pairs their
+//! inputs ([`problem`]), relates every distributed value to the baseline
+//! ([`decide`]), reads the relations off the terms ([`relate`]) and, where
+//! there is no proof, says which instruction is to blame ([`blame`]).
+//!
+//! **What may not live here:** file formats, rendering, evaluation.
+
+pub mod blame;
+pub mod decide;
+pub mod devices;
+pub mod lift;
 pub mod outcome;
+pub mod problem;
+pub mod relate;
+pub mod tv;
+
+use outcome::{ExplainStep, Outcome};
+use scalify_claim::Claim;
+use scalify_ir::{InstrId, Module};
+use std::time::Duration;
+
+/// Receives progress of a verification; called from several threads.
+pub trait Progress: Sync {
+    /// A phase begins; `total` steps if known.
+    fn phase(&self, name: &str, total: Option<u64>);
+    /// `n` more steps of the phase are done.
+    fn advance(&self, n: u64);
+}
+
+/// Limits and observers of a verification.
+#[derive(Clone, Copy, Default)]
+pub struct Options<'a> {
+    /// Worker threads; 0: one per core.
+    pub threads: usize,
+    /// Wall time.
+    pub time_limit: Option<Duration>,
+    /// Bytes.
+    pub memory_limit: Option<u64>,
+    /// Observer.
+    pub progress: Option<&'a dyn Progress>,
+}
+
+/// Stack of the thread that proves: calls and terms nest.
+const STACK: usize = 512 << 20;
+
+/// Verifies that `dist` computes `base` under `claim`.
+pub fn verify(base: &Module, dist: &Module, claim: &Claim, options: &Options<'_>) -> Outcome {
+    on_big_stack(|| decide::verify(base, dist, claim, options))
+}
+
+/// The steps behind the relation of a distributed instruction.
+pub fn explain(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    options: &Options<'_>,
+    instr: InstrId,
+) -> Vec<ExplainStep> {
+    on_big_stack(|| decide::explain(base, dist, claim, options, instr))
+}
+
+fn on_big_stack<T: Send>(f: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|s| {
+        let h = std::thread::Builder::new().stack_size(STACK).spawn_scoped(s, f);
+        match h.map(std::thread::ScopedJoinHandle::join) {
+            Ok(Ok(v)) => v,
+            Ok(Err(p)) => std::panic::resume_unwind(p),
+            Err(e) => panic!("cannot start the proving thread: {e}"),
+        }
+    })
+}

@@ -296,7 +296,8 @@ impl Lifter<'_> {
             (Opcode::And, None) => {
                 // Constants may stand on either side.
                 let c = self.st.as_int(&v[0])?;
-                return self.bits(op, d, &[v[1].clone(), self.st.int(c)]);
+                let c = self.st.int(c);
+                return self.bits(op, d, &[v[1].clone(), c]);
             }
             (_, k) => k?,
         };

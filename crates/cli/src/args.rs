@@ -1,0 +1,187 @@
+//! Command-line arguments.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Parser)]
+#[command(
+    name = "scalify",
+    version,
+    about = "Proves that a distributed HLO program computes the same function as its single-device baseline",
+    after_help = "Exit codes: 0 proved, 1 refuted, 2 bad usage or input, 3 unknown"
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Prove that DIST computes the same function as BASE
+    Verify(Box<VerifyArgs>),
+    /// Show what a module holds: signature, meshes, opcodes, collectives, sources
+    Inspect(InspectArgs),
+    /// Read a module and write it in another format
+    Convert(ConvertArgs),
+    /// Print a completion script
+    Completions {
+        /// For which shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// When to use colours.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    /// If the output is a terminal and NO_COLOR is not set
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+#[derive(Args)]
+pub(crate) struct VerifyArgs {
+    /// The single-device program: HLO text or proto, may be compressed
+    pub(crate) base: PathBuf,
+    /// The distributed program
+    pub(crate) dist: PathBuf,
+    /// Device mesh, major axis first, e.g. dp=2,tp=4
+    #[arg(long, value_name = "AXES")]
+    pub(crate) mesh: Option<String>,
+    /// Layout of an input, e.g. '#0=P(None, "tp")' or 'params.wq=P("tp")'
+    #[arg(long = "in", value_name = "INPUT=SPEC")]
+    pub(crate) inputs: Vec<String>,
+    /// Layout of an output, e.g. '#0=P("dp")'
+    #[arg(long = "out", value_name = "OUTPUT=SPEC")]
+    pub(crate) outputs: Vec<String>,
+    /// Range of an integer input, e.g. 'tokens in [0, 31999]'
+    #[arg(long, value_name = "INPUT in [LO, HI]")]
+    pub(crate) assume: Vec<String>,
+    /// Baseline input and the distributed input that stands for it
+    #[arg(long, value_name = "BASE=DIST")]
+    pub(crate) pair: Vec<String>,
+    /// Spec file (TOML or JSON, see docs/SPEC.md); options override it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) spec: Option<PathBuf>,
+    /// Write a JSON report (see docs/JSON.md)
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show how the relation of a distributed instruction was found
+    #[arg(long, value_name = "INSTRUCTION")]
+    pub(crate) explain: Option<String>,
+    /// Worker threads, 0: one per core
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) threads: usize,
+    /// Stop after this wall time and report what is known, e.g. 30s, 5m, 500ms
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) time_limit: Option<Duration>,
+    /// Stop at this use of memory and report what is known, e.g. 4G, 500M
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub(crate) memory_limit: Option<u64>,
+    /// Where source files are looked up (may repeat)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) source_root: Vec<PathBuf>,
+    /// When to use colours
+    #[arg(long, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
+    pub(crate) color: Color,
+    /// List every output and frontier item
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Verdict only, no progress
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct InspectArgs {
+    /// HLO text or proto, may be compressed
+    pub(crate) file: PathBuf,
+    /// Write JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Format of a written module.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ModuleFormat {
+    /// HLO text
+    Text,
+    /// HloModuleProto
+    Proto,
+}
+
+#[derive(Args)]
+pub(crate) struct ConvertArgs {
+    /// HLO text or proto, may be compressed
+    pub(crate) input: PathBuf,
+    /// File to write, `-` for standard output
+    pub(crate) output: PathBuf,
+    /// Format to write; else by the ending: .pb is proto, anything else text
+    #[arg(long, value_enum)]
+    pub(crate) to: Option<ModuleFormat>,
+}
+
+/// Splits `1.5G` into number and unit.
+fn number(text: &str) -> Result<(f64, &str), String> {
+    let t = text.trim();
+    let end = t.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(t.len());
+    let (n, unit) = t.split_at(end);
+    match n.parse::<f64>() {
+        Ok(v) if v.is_finite() => Ok((v, unit.trim())),
+        _ => Err("expected a number with a unit".into()),
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let (n, unit) = number(text)?;
+    let scale = match unit {
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("expected the unit ms, s, m or h".into()),
+    };
+    Duration::try_from_secs_f64(n * scale).map_err(|e| e.to_string())
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    let (n, unit) = number(text)?;
+    let shift = match unit.trim_end_matches("iB").trim_end_matches('B') {
+        "" => 0,
+        "k" | "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return Err("expected the unit K, M, G or T".into()),
+    };
+    let v = n * (1u64 << shift) as f64;
+    if v < u64::MAX as f64 { Ok(v as u64) } else { Err("too much".into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn units() {
+        assert_eq!(duration("1.5m"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("2"), Ok(Duration::from_secs(2)));
+        assert!(duration("x").is_err() && duration("3d").is_err() && duration("1e9").is_err());
+        assert!(duration("99999999999999999999999").is_err());
+        assert_eq!(bytes("4G"), Ok(4 << 30));
+        assert_eq!(bytes("1.5MiB"), Ok(3 << 19));
+        assert_eq!(bytes("10"), Ok(10));
+        assert!(bytes("10X").is_err() && bytes("").is_err());
+        assert!(bytes("99999999999T").is_err());
+    }
+}

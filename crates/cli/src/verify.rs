@@ -1,0 +1,109 @@
+//! `scalify verify`.
+
+use crate::args::VerifyArgs;
+use crate::progress::Bar;
+use crate::{Exit, explain, input, output};
+use anyhow::Context as _;
+use scalify_claim::{Claim, FileFormat, Mesh, ParseError, parse_spec_file};
+use scalify_prove::outcome::Verdict;
+use scalify_report::sources::Sources;
+use scalify_report::{Subject, json, text};
+use std::path::Path;
+
+/// Largest spec file (bytes).
+const MAX_SPEC: u64 = 64 << 20;
+
+pub(crate) fn run(a: &VerifyArgs) -> anyhow::Result<Exit> {
+    let claim = claim(a)?;
+    let (base, dist) = input::load_both(&a.base, &a.dist)?;
+    let bar = Bar::new(a.quiet || a.json);
+    let options = scalify_prove::Options {
+        threads: a.threads,
+        time_limit: a.time_limit,
+        memory_limit: a.memory_limit,
+        progress: Some(&bar),
+    };
+    if let Some(name) = &a.explain {
+        let text = explain::run(&base, &dist, &claim, &options, name);
+        bar.done();
+        output::stdout(&text?)?;
+        return Ok(Exit::Success);
+    }
+    let outcome = scalify_prove::verify(&base, &dist, &claim, &options);
+    bar.done();
+    let (base_file, dist_file) = (a.base.display().to_string(), a.dist.display().to_string());
+    let subject = Subject {
+        outcome: &outcome,
+        base: &base,
+        dist: &dist,
+        base_file: &base_file,
+        dist_file: &dist_file,
+    };
+    let report = if a.json {
+        json::render(&subject)?
+    } else {
+        let mut options = text::TextOptions {
+            color: output::stdout_color(a.color),
+            quiet: a.quiet,
+            all: a.all,
+            sources: Sources::new(a.source_root.clone()),
+        };
+        text::render(&subject, &mut options)
+    };
+    output::stdout(&report)?;
+    // Freeing two big modules takes longer than leaving that to the system.
+    std::mem::forget((base, dist));
+    Ok(match outcome.verdict {
+        Verdict::Proved => Exit::Success,
+        Verdict::Refuted => Exit::Refuted,
+        Verdict::Unknown => Exit::Unknown,
+    })
+}
+
+/// The claim of spec file and options.
+fn claim(a: &VerifyArgs) -> anyhow::Result<Claim> {
+    let mut claim = match &a.spec {
+        Some(path) => spec_file(path)?,
+        None => Claim::default(),
+    };
+    let mut add = Claim::default();
+    let bad = |option: &'static str| move |e: ParseError| anyhow::anyhow!("--{option}: {e}");
+    if let Some(m) = &a.mesh {
+        add.mesh = Some(Mesh::parse(m).map_err(bad("mesh"))?);
+    }
+    for t in &a.inputs {
+        add.add_input(t).map_err(bad("in"))?;
+    }
+    for t in &a.outputs {
+        add.add_output(t).map_err(bad("out"))?;
+    }
+    for t in &a.assume {
+        add.add_assume(t).map_err(bad("assume"))?;
+    }
+    for t in &a.pair {
+        add.add_pair(t).map_err(bad("pair"))?;
+    }
+    claim.extend(add);
+    if let Some(mesh) = &claim.mesh {
+        for (selector, spec) in claim.inputs.iter().chain(&claim.outputs) {
+            let unknown = spec.dims.iter().flatten().find(|axis| mesh.axis(axis).is_none());
+            if let Some(axis) = unknown {
+                anyhow::bail!("{selector}={spec}: the mesh `{mesh}` has no axis `{axis}`");
+            }
+        }
+    }
+    Ok(claim)
+}
+
+fn spec_file(path: &Path) -> anyhow::Result<Claim> {
+    let name = path.display();
+    let size = std::fs::metadata(path).with_context(|| format!("cannot read {name}"))?.len();
+    anyhow::ensure!(size <= MAX_SPEC, "{name} is too big for a spec file");
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+    let format = match path.extension().and_then(|e| e.to_str()) {
+        Some("toml") => Some(FileFormat::Toml),
+        Some("json") => Some(FileFormat::Json),
+        _ => None,
+    };
+    parse_spec_file(&text, format).with_context(|| name.to_string())
+}

@@ -1,0 +1,299 @@
+//! The JSON report. Its fields are described in `docs/JSON.md` and
+//! `docs/schema/report-v1.schema.json`; a change that can break a reader
+//! raises [`SCHEMA_VERSION`].
+
+use crate::Subject;
+use crate::names;
+use scalify_ir::{InstrId, Module};
+use scalify_prove::outcome::{self as o, DimRelation, Side};
+use serde::Serialize;
+
+/// Version of the schema.
+pub const SCHEMA_VERSION: u32 = 1;
+
+#[derive(Serialize)]
+struct Report<'a> {
+    schema_version: u32,
+    tool: Tool,
+    verdict: &'static str,
+    grade: Option<&'static str>,
+    base: Program<'a>,
+    dist: Program<'a>,
+    mesh: Vec<Axis<'a>>,
+    assumptions: Vec<Assumption<'a>>,
+    regrouped: Vec<Regrouped<'a>>,
+    outputs: Vec<Output<'a>>,
+    frontier: Vec<Item<'a>>,
+    notes: &'a [String],
+    exhausted: Option<&'static str>,
+    stats: Stats,
+}
+
+#[derive(Serialize)]
+struct Tool {
+    name: &'static str,
+    version: &'static str,
+}
+
+#[derive(Serialize)]
+struct Program<'a> {
+    file: &'a str,
+    module: &'a str,
+}
+
+#[derive(Serialize)]
+struct Axis<'a> {
+    axis: &'a str,
+    size: i64,
+}
+
+#[derive(Serialize)]
+struct Frame {
+    file: String,
+    line: Option<u32>,
+    column: Option<u32>,
+    end_column: Option<u32>,
+    function: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Assumption<'a> {
+    kind: &'static str,
+    text: &'a str,
+    program: Option<&'static str>,
+    instruction: Option<&'a str>,
+    source: Option<Frame>,
+}
+
+#[derive(Serialize)]
+struct Regrouped<'a> {
+    instruction: &'a str,
+    dtype: String,
+    text: &'a str,
+    source: Option<Frame>,
+}
+
+#[derive(Serialize)]
+struct Relation<'a> {
+    base: &'a str,
+    base_shape: String,
+    dims: Vec<Dim<'a>>,
+    partial: Vec<Partial<'a>>,
+    layout: Vec<Step<'a>>,
+    text: String,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+enum Dim<'a> {
+    Replicated,
+    Sharded { axes: &'a [String] },
+    Other { text: &'a str },
+}
+
+#[derive(Serialize)]
+struct Partial<'a> {
+    axis: &'a str,
+    monoid: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Step<'a> {
+    Reshape(&'a [i64]),
+    Transpose(&'a [usize]),
+}
+
+#[derive(Serialize)]
+struct Output<'a> {
+    index: usize,
+    name: &'a str,
+    verdict: &'static str,
+    base: &'a str,
+    dist: &'a str,
+    shape: String,
+    relation: Option<Relation<'a>>,
+    reason: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Item<'a> {
+    rank: usize,
+    instruction: &'a str,
+    opcode: &'static str,
+    shape: String,
+    code: &'static str,
+    reason: &'a str,
+    expected: Option<&'a str>,
+    source: Option<Frame>,
+    frames: Vec<Frame>,
+    operands: Vec<Operand<'a>>,
+    counterpart: Option<Counterpart<'a>>,
+    reaches: &'a [usize],
+}
+
+#[derive(Serialize)]
+struct Operand<'a> {
+    instruction: &'a str,
+    opcode: &'static str,
+    shape: String,
+    relation: Option<Relation<'a>>,
+}
+
+#[derive(Serialize)]
+struct Counterpart<'a> {
+    instruction: &'a str,
+    opcode: &'static str,
+    shape: String,
+    source: Option<Frame>,
+}
+
+#[derive(Serialize)]
+struct Stats {
+    base_instructions: usize,
+    dist_instructions: usize,
+    classes: usize,
+    frontier_events: usize,
+    seconds: f64,
+    devices: u32,
+}
+
+fn frame(f: &o::Frame) -> Frame {
+    let some = |v: u32| (v != 0).then_some(v);
+    Frame {
+        file: f.file.clone(),
+        line: some(f.line),
+        // Columns count from 0: a 0 is known only by an end after it.
+        column: (f.column != 0 || f.end_column != 0).then_some(f.column),
+        end_column: some(f.end_column),
+        function: (!f.function.is_empty()).then(|| f.function.clone()),
+    }
+}
+
+fn source(m: &Module, id: InstrId) -> Option<Frame> {
+    names::frames(m, id).first().map(frame)
+}
+
+fn relation<'a>(base: &'a Module, r: &'a o::Relation) -> Relation<'a> {
+    Relation {
+        base: names::name(base, r.base),
+        base_shape: names::shape(base, r.base),
+        dims: r
+            .dims
+            .iter()
+            .map(|d| match d {
+                DimRelation::Replicated => Dim::Replicated,
+                DimRelation::Sharded(axes) => Dim::Sharded { axes },
+                DimRelation::Other(text) => Dim::Other { text },
+            })
+            .collect(),
+        partial: r.partial.iter().map(|p| Partial { axis: &p.0, monoid: p.1 }).collect(),
+        layout: r
+            .bijection
+            .iter()
+            .map(|s| match s {
+                o::LayoutStep::Reshape(d) => Step::Reshape(d),
+                o::LayoutStep::Transpose(p) => Step::Transpose(p),
+            })
+            .collect(),
+        text: if r.text.is_empty() { names::layout(r) } else { r.text.clone() },
+    }
+}
+
+fn item<'a>(s: &Subject<'a>, rank: usize, f: &'a o::FrontierItem) -> Item<'a> {
+    Item {
+        rank: rank + 1,
+        instruction: names::name(s.dist, f.instr),
+        opcode: names::opcode(s.dist, f.instr),
+        shape: names::shape(s.dist, f.instr),
+        code: f.code,
+        reason: &f.reason,
+        expected: f.expected.as_deref(),
+        source: f.frames.first().map(frame),
+        frames: f.frames.iter().map(frame).collect(),
+        operands: f
+            .operands
+            .iter()
+            .map(|(id, r)| Operand {
+                instruction: names::name(s.dist, *id),
+                opcode: names::opcode(s.dist, *id),
+                shape: names::shape(s.dist, *id),
+                relation: r.as_ref().map(|r| relation(s.base, r)),
+            })
+            .collect(),
+        counterpart: f.counterpart.map(|id| Counterpart {
+            instruction: names::name(s.base, id),
+            opcode: names::opcode(s.base, id),
+            shape: names::shape(s.base, id),
+            source: source(s.base, id),
+        }),
+        reaches: &f.reaches,
+    }
+}
+
+/// The report as pretty-printed JSON with a final newline.
+///
+/// # Errors
+/// None in practice; an error of the JSON writer is passed on.
+pub fn render(s: &Subject<'_>) -> Result<String, serde_json::Error> {
+    let out = s.outcome;
+    let module = |m: Side| if m == Side::Base { s.base } else { s.dist };
+    let report = Report {
+        schema_version: SCHEMA_VERSION,
+        tool: Tool { name: "scalify", version: env!("CARGO_PKG_VERSION") },
+        verdict: names::verdict(out.verdict),
+        grade: out.grade.map(names::grade),
+        base: Program { file: s.base_file, module: s.base.str(s.base.name) },
+        dist: Program { file: s.dist_file, module: s.dist.str(s.dist.name) },
+        mesh: out.mesh.iter().map(|(axis, size)| Axis { axis, size: *size }).collect(),
+        assumptions: out
+            .assumptions
+            .iter()
+            .map(|a| Assumption {
+                kind: names::assumption(a.kind),
+                text: &a.text,
+                program: a.at.map(|at| names::side(at.0)),
+                instruction: a.at.map(|at| names::name(module(at.0), at.1)),
+                source: a.at.and_then(|at| source(module(at.0), at.1)),
+            })
+            .collect(),
+        regrouped: out
+            .regrouped
+            .iter()
+            .map(|r| Regrouped {
+                instruction: names::name(s.dist, r.instr),
+                dtype: r.dtype.to_string(),
+                text: &r.text,
+                source: source(s.dist, r.instr),
+            })
+            .collect(),
+        outputs: out
+            .outputs
+            .iter()
+            .map(|r| Output {
+                index: r.index,
+                name: &r.name,
+                verdict: names::verdict(r.verdict),
+                base: names::name(s.base, r.base),
+                dist: names::name(s.dist, r.dist),
+                shape: names::shape(s.dist, r.dist),
+                relation: r.relation.as_ref().map(|r| relation(s.base, r)),
+                reason: r.reason.as_deref(),
+            })
+            .collect(),
+        frontier: out.frontier.iter().enumerate().map(|(i, f)| item(s, i, f)).collect(),
+        notes: &out.notes,
+        exhausted: out.exhausted,
+        stats: Stats {
+            base_instructions: out.stats.base_instructions,
+            dist_instructions: out.stats.dist_instructions,
+            classes: out.stats.classes,
+            frontier_events: out.stats.frontier_events,
+            seconds: out.stats.seconds,
+            devices: out.stats.devices,
+        },
+    };
+    let mut text = serde_json::to_string_pretty(&report)?;
+    text.push('\n');
+    Ok(text)
+}

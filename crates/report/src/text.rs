@@ -1,0 +1,212 @@
+//! The report for people: verdict first, then what to look at.
+
+mod fault;
+mod table;
+
+use crate::sources::Sources;
+use crate::{Subject, names};
+use scalify_prove::outcome::{Grade, Outcome, OutputResult, Verdict};
+use std::fmt::Write as _;
+
+/// How to render.
+#[derive(Debug, Default)]
+pub struct TextOptions {
+    /// With ANSI colours.
+    pub color: bool,
+    /// Only the verdict line and the sentence.
+    pub quiet: bool,
+    /// List every output and frontier item however many there are.
+    pub all: bool,
+    /// Where source files are looked up.
+    pub sources: Sources,
+}
+
+/// Outputs above this number are grouped by layout.
+const MAX_OUTPUTS: usize = 20;
+/// List entries (assumptions, sums, further frontier items) shown at most.
+const MAX_LIST: usize = 10;
+
+/// Paints if colours are on.
+#[derive(Clone, Copy)]
+struct Paint(bool);
+
+impl Paint {
+    fn on(self, code: &str, text: &str) -> String {
+        if self.0 { format!("{START}{code}{MID}{text}{END}") } else { text.to_string() }
+    }
+    fn bold(self, text: &str) -> String {
+        self.on("1", text)
+    }
+    fn dim(self, text: &str) -> String {
+        self.on("2", text)
+    }
+    fn verdict(self, v: Verdict) -> String {
+        let code = match v {
+            Verdict::Proved => "1;32",
+            Verdict::Refuted => "1;31",
+            Verdict::Unknown => "1;33",
+        };
+        self.on(code, &names::verdict(v).to_uppercase())
+    }
+    fn small_verdict(self, v: Verdict) -> String {
+        let code = match v {
+            Verdict::Proved => "32",
+            Verdict::Refuted => "31",
+            Verdict::Unknown => "33",
+        };
+        self.on(code, names::verdict(v))
+    }
+}
+
+/// The whole report, ending in a newline.
+pub fn render(s: &Subject<'_>, options: &mut TextOptions) -> String {
+    let color = options.color;
+    let p = Paint(color);
+    let o = s.outcome;
+    let mut t = String::new();
+    head(&mut t, s, p);
+    if options.quiet {
+        return finish(&t, color);
+    }
+    let mut out = finish(&t, color);
+    // The snippet renderer writes its own colours and escapes.
+    out.push_str(&fault::first(s, options));
+    let mut t = String::new();
+    fault::rest(&mut t, s, options);
+    table::render(&mut t, s, p, options.all);
+    list(&mut t, p, options.all, "regrouped sums", &regrouped(s));
+    list(&mut t, p, options.all, "assumptions", &assumptions(s));
+    list(&mut t, p, options.all, "notes", &o.notes);
+    let st = &o.stats;
+    let _ = writeln!(
+        t,
+        "\n{}",
+        p.dim(&format!(
+            "{} + {} instructions, {} terms, {} device{}, {:.2} s",
+            st.base_instructions,
+            st.dist_instructions,
+            st.classes,
+            st.devices,
+            if st.devices == 1 { "" } else { "s" },
+            st.seconds
+        ))
+    );
+    out.push_str(&finish(&t, color));
+    out
+}
+
+/// Stand-ins of the escape character in text that may hold names from files.
+const START: char = '\u{f8f0}';
+const MID: char = '\u{f8f1}';
+const END: char = '\u{f8f2}';
+
+/// Escapes control characters that names may hold, then puts in the colours.
+fn finish(t: &str, color: bool) -> String {
+    let mut out = String::with_capacity(t.len() + 16);
+    for c in t.chars() {
+        match c {
+            START if color => out.push_str("\x1b["),
+            MID if color => out.push('m'),
+            END if color => out.push_str("\x1b[0m"),
+            '\n' => out.push(c),
+            c if c.is_control() => out.extend(c.escape_default()),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+fn head(t: &mut String, s: &Subject<'_>, p: Paint) {
+    let o = s.outcome;
+    let grade = match (o.verdict, o.grade) {
+        (Verdict::Proved, Some(g)) => format!(" ({})", names::grade(g)),
+        _ => String::new(),
+    };
+    let mesh: Vec<String> = o.mesh.iter().map(|(a, n)| format!("{a}={n}")).collect();
+    let mesh = if mesh.is_empty() { String::new() } else { format!(" on mesh {}", mesh.join(",")) };
+    let _ =
+        writeln!(t, "{}{grade}  {} vs {}{mesh}", p.verdict(o.verdict), s.dist_file, s.base_file);
+    let _ = writeln!(t, "{}", sentence(o));
+}
+
+/// The verdict in one sentence.
+fn sentence(o: &Outcome) -> String {
+    let n = o.outputs.len();
+    let open = o.outputs.iter().filter(|r| r.verdict != Verdict::Proved).count();
+    let of = format!("{open} of {n} output{}", if n == 1 { "" } else { "s" });
+    let mut text = match o.verdict {
+        Verdict::Proved => match o.grade {
+            Some(Grade::Exact) => {
+                "The distributed program does the same operations on the same values.".to_string()
+            }
+            Some(Grade::Reassociated) => {
+                "The distributed program computes the baseline's function \
+                 over the reals; float sums are grouped differently where listed."
+                    .to_string()
+            }
+            Some(Grade::UnderAssumptions) => "The distributed program computes the baseline's \
+                 function, given the assumptions listed."
+                .to_string(),
+            None => "The distributed program computes the baseline's function.".to_string(),
+        },
+        Verdict::Refuted => {
+            format!("The programs differ: {of} got different values on the same inputs.")
+        }
+        Verdict::Unknown => format!("Neither proved nor refuted: {of} could not be related."),
+    };
+    if let Some(budget) = o.exhausted {
+        let _ = write!(text, " The {budget} limit was reached.");
+    }
+    text
+}
+
+/// `dist.hlo: all-reduce.1 (model.py:12)`.
+fn place(m: &scalify_ir::Module, id: scalify_ir::InstrId) -> String {
+    let at = names::frames(m, id)
+        .first()
+        .map(|f| format!(" ({}:{})", f.file, f.line))
+        .unwrap_or_default();
+    format!("{}{at}", names::name(m, id))
+}
+
+fn regrouped(s: &Subject<'_>) -> Vec<String> {
+    let line = |r: &scalify_prove::outcome::Regrouped| {
+        format!("{} in {}: {}", place(s.dist, r.instr), r.dtype, r.text)
+    };
+    s.outcome.regrouped.iter().map(line).collect()
+}
+
+fn assumptions(s: &Subject<'_>) -> Vec<String> {
+    use scalify_prove::outcome::Side;
+    s.outcome
+        .assumptions
+        .iter()
+        .map(|a| {
+            let at = match a.at {
+                Some((Side::Base, id)) => format!("  [base {}]", place(s.base, id)),
+                Some((Side::Dist, id)) => format!("  [dist {}]", place(s.dist, id)),
+                None => String::new(),
+            };
+            format!("{}: {}{at}", names::assumption(a.kind), a.text)
+        })
+        .collect()
+}
+
+fn list(t: &mut String, p: Paint, all: bool, title: &str, items: &[String]) {
+    if items.is_empty() {
+        return;
+    }
+    let _ = writeln!(t, "\n{}", p.bold(title));
+    let shown = if all || items.len() <= MAX_LIST + 1 { items.len() } else { MAX_LIST };
+    for i in items.iter().take(shown) {
+        let _ = writeln!(t, "  {i}");
+    }
+    if shown < items.len() {
+        let _ = writeln!(t, "  {}", p.dim(&format!("... and {} more", items.len() - shown)));
+    }
+}
+
+/// Name of an output for a table: its index and its name.
+fn output_name(r: &OutputResult) -> String {
+    if r.name.is_empty() { format!("#{}", r.index) } else { format!("#{} {}", r.index, r.name) }
+}
