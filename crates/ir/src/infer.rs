@@ -82,6 +82,8 @@ pub(crate) enum Out<'a> {
     As(&'a ArrayShape, DType),
     /// A new array.
     Array(ArrayShape),
+    /// A new shape.
+    Shape(Shape),
     /// The tuple of these instructions' shapes.
     Of(&'a [InstrId]),
     /// A tuple.
@@ -96,6 +98,7 @@ impl Out<'_> {
             Out::Ref(s) => s.clone(),
             Out::As(a, dtype) => Shape::Array(ArrayShape { dtype, ..a.clone() }),
             Out::Array(a) => Shape::Array(a),
+            Out::Shape(s) => s,
             Out::Of(ids) => Shape::Tuple(ids.iter().map(|&i| m.shape(i).clone()).collect()),
             Out::Tuple(v) => {
                 Shape::Tuple(v.into_iter().map(|o| o.into_shape(m)).collect::<Option<_>>()?)
@@ -113,6 +116,7 @@ impl Out<'_> {
                 .as_array()
                 .is_some_and(|b| same_type(*d, b.dtype, mixed) && same_dims(&a.dims, &b.dims)),
             Out::Array(a) => s.as_array().is_some_and(|b| compatible_arrays(a, b, mixed)),
+            Out::Shape(r) => compatible(r, s, mixed),
             Out::Of(ids) => s.as_tuple().is_some_and(|t| {
                 t.len() == ids.len()
                     && t.iter().zip(*ids).all(|(s, &i)| {

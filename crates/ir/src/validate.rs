@@ -33,7 +33,8 @@
 //! 12. The done (or update) form of an asynchronous instruction takes its
 //!     start (or update) form; asynchronous computations are one operation on
 //!     their parameters.
-//! 13. The entry layout agrees with the entry's parameters and result.
+//! 13. The entry layout agrees with the entry's parameters and result (a
+//!     warning).
 //!
 //! Not checked: shardings, aliasing, memory spaces, tiles, threads, schedules.
 
@@ -62,9 +63,21 @@ impl Default for ValidateOptions {
     }
 }
 
+/// How much a broken invariant matters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Severity {
+    /// The module has no meaning.
+    Error,
+    /// The module has a meaning, the header contradicts it. Seen where a body
+    /// was cut out of a larger module.
+    Warning,
+}
+
 /// One broken invariant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Invalid {
+    /// Error or warning.
+    pub severity: Severity,
     /// The instruction at fault, if it is one.
     pub instr: Option<InstrId>,
     /// The computation it is in, or at fault itself.
@@ -128,6 +141,7 @@ impl<'a> Validator<'a> {
             _ => None,
         };
         self.out.push(Invalid {
+            severity: Severity::Error,
             instr,
             comp,
             span: span.unwrap_or_default(),
@@ -326,18 +340,28 @@ impl<'a> Validator<'a> {
         if self.out.iter().any(|e| e.comp == Some(m.entry)) {
             return;
         }
+        let before = self.out.len();
         if params.len() != comp.params.len() {
             let message =
                 format!("entry layout of {} parameters for {}", params.len(), comp.params.len());
             self.at_comp(m.entry, message, "as many as the entry computation has");
-            return;
-        }
-        let pairs = params.iter().zip(comp.params.iter().copied());
-        for (s, id) in pairs.chain(std::iter::once((result, comp.root))) {
-            if !infer::compatible(s, m.shape(id), false) {
-                let message = format!("entry layout {s} for {} of {}", self.name(id), m.shape(id));
-                self.at_instr(m.entry, id, message, "the shape of the instruction");
+        } else {
+            let pairs = params.iter().zip(comp.params.iter().copied());
+            let mut wrong = pairs
+                .chain(std::iter::once((result, comp.root)))
+                .filter(|(s, id)| !infer::compatible(s, m.shape(*id), false));
+            if let Some((s, id)) = wrong.next() {
+                let message = format!(
+                    "entry layout {s} for {} of {} (and {} more differ)",
+                    self.name(id),
+                    m.shape(id),
+                    wrong.count()
+                );
+                self.at_instr(m.entry, id, message, "the shapes of the entry computation");
             }
+        }
+        for e in &mut self.out[before..] {
+            e.severity = Severity::Warning;
         }
     }
 }
