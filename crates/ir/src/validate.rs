@@ -52,8 +52,8 @@ use crate::{GroupMode, Opcode, ReplicaGroups};
 pub struct ValidateOptions {
     /// Stops after this many reports.
     pub max_reports: usize,
-    /// Results may differ from the inferred shape in float precision, as
-    /// inside of a bf16 propagation pipeline.
+    /// Operands may differ from each other and results from the inferred shape
+    /// in float precision, as inside of a bf16 propagation pipeline.
     pub mixed_precision: bool,
 }
 
@@ -203,6 +203,9 @@ impl<'a> Validator<'a> {
 
     fn structure(&mut self, c: CompId, comp: &Computation) {
         let m = self.m;
+        if comp.name.0 as usize >= m.strings.len() {
+            self.at_comp(c, format!("symbol id {}", comp.name.0), "a string of the module");
+        }
         let mut params = 0usize;
         for &id in &comp.instrs {
             if self.full() {
@@ -460,18 +463,22 @@ fn check_pair(m: &Module, id: InstrId) -> Result<(), InferError> {
 
 /// Distinct computations may wrap the same operation.
 fn same_wrapped(m: &Module, a: &[CompId], b: &[CompId]) -> bool {
-    let op = |c: &[CompId]| c.first().map(|&c| m.instr(m.comp(c).root).opcode);
+    let op = |c: &[CompId]| {
+        let root = m.comps.get(c.first()?.0 as usize)?.root;
+        Some(m.instrs.get(root.0 as usize)?.opcode)
+    };
     a.len() == b.len() && op(a) == op(b)
 }
 
 fn check_async_body(m: &Module, id: InstrId) -> Result<(), InferError> {
-    let Some(&c) = m.instr(id).calls.first() else { return Ok(()) };
-    let comp = m.comp(c);
-    let single =
-        comp.instrs.iter().all(|&i| i == comp.root || m.instr(i).opcode == Opcode::Parameter);
-    if single {
+    let comp = m.instr(id).calls.first().and_then(|c| m.comps.get(c.0 as usize));
+    let Some(comp) = comp else { return Ok(()) };
+    let parameter =
+        |i: &InstrId| m.instrs.get(i.0 as usize).is_some_and(|i| i.opcode == Opcode::Parameter);
+    if comp.instrs.iter().all(|i| *i == comp.root || parameter(i)) {
         return Ok(());
     }
-    let message = format!("asynchronous computation {} of several operations", m.str(comp.name));
+    let message =
+        format!("asynchronous computation {} of several operations", infer::text(m, comp.name));
     Err(InferError::new(message, "one operation on the parameters"))
 }

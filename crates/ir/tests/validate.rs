@@ -271,6 +271,11 @@ fn mixed_precision_is_an_option() {
     let add = InstrId(2);
     assert!(scalify_ir::infer::check(&m, add, false).is_err());
     assert!(scalify_ir::infer::check(&m, add, true).is_ok());
+    // Also between operands: f32 + bf16.
+    let mut m = sample();
+    m.instrs[1].shape = m.shape_id(shape("bf16[]"));
+    assert!(scalify_ir::infer::check(&m, add, false).is_err());
+    assert!(scalify_ir::infer::check(&m, add, true).is_ok());
 }
 
 #[test]
@@ -288,4 +293,60 @@ fn reports_are_capped_and_carry_places() {
     assert_eq!(r.len(), 7);
     assert_eq!((r[0].instr, r[0].comp, r[0].span.start), (Some(InstrId(1)), Some(main), 10));
     assert_eq!(r[0].expected, "f32[2]");
+}
+
+/// Wrapped and plain calls, a reduction and a collective.
+fn varied() -> Module {
+    let mut m = ModuleBuilder::new("m");
+    let add = m.reducer(Add, DType::F32).unwrap();
+    let mut b = m.computation("wrapped");
+    let x = b.parameter(DType::F32, [4]);
+    let n = b.unary(Negate, x).unwrap();
+    let f = b.finish(n);
+    let mut b = m.computation("main");
+    let x = b.parameter(DType::F32, [4]);
+    let zero = b.f32(0.0);
+    let a = || Attrs::Async { sugar: None, thread: None };
+    let s = b.op(AsyncStart, a(), &[x], &[f]).unwrap();
+    let d = b.op(AsyncDone, a(), &[s], &[f]).unwrap();
+    let r = b.reduce(d, zero, &[0], add).unwrap();
+    let g = CollectiveAttrs { channel_id: Some(1), ..Default::default() };
+    let all = b.collective(AllReduce, &[r], g, Some(add)).unwrap();
+    let t = b.tuple(&[all, d]);
+    let main = b.finish(t);
+    m.finish(main)
+}
+
+#[test]
+fn random_damage_is_reported_and_never_panics() {
+    assert_eq!(reports(&varied()), [""; 0]);
+    let mut seed = 1u64;
+    let mut next = move |n: usize| {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (seed >> 33) as usize % n
+    };
+    let mut caught = 0;
+    for _ in 0..20_000 {
+        let mut m = varied();
+        for _ in 0..1 + next(3) {
+            let (i, c) = (next(m.instrs.len()), next(m.comps.len()));
+            let wild = [0, 1, 2, 3, 5, 8, 13, 1000, u32::MAX][next(9)];
+            match next(9) {
+                0 => m.instrs[i].shape = ShapeId(wild),
+                1 => m.instrs[i].name = Symbol(wild),
+                2 => m.instrs[i].operands.iter_mut().for_each(|o| *o = InstrId(wild)),
+                3 => m.instrs[i].calls.iter_mut().for_each(|o| *o = CompId(wild)),
+                4 => m.comps[c].root = InstrId(wild),
+                5 => m.comps[c].name = Symbol(wild),
+                6 => m.comps[c].instrs.push(InstrId(wild)),
+                7 => m.comps[c].params.push(InstrId(wild)),
+                _ => m.instrs[i].opcode = Opcode::ALL[next(Opcode::ALL.len())],
+            }
+        }
+        caught += usize::from(!reports(&m).is_empty());
+        for i in 0..m.instrs.len() {
+            let _ = infer(&m, InstrId(i as u32));
+        }
+    }
+    assert!(caught > 15_000, "{caught} of 20000");
 }
