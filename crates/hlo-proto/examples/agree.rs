@@ -1,6 +1,7 @@
-//! `agree [pb txt]...`: compares what the proto reader and the text reader
-//! make of the same modules, and what a second trip through the writer makes.
-//! With `-o DIR` it also stores the written protos there.
+//! `agree [-o DIR] [pb txt]...`: compares what the proto reader and the text
+//! reader make of the same modules (`-` for no text), and what a second trip
+//! through the writer makes. `-o` stores what the writer makes of pair `n` as
+//! `DIR/n.pb`.
 
 #![allow(clippy::print_stdout)]
 
@@ -16,13 +17,9 @@ fn main() {
     let (mut good, mut bad) = (0, 0);
     for (i, pair) in args.chunks(2).enumerate() {
         let [pb, txt] = pair else { break };
-        match check(pb, txt) {
-            Ok(bytes) => {
-                good += 1;
-                if let Some(dir) = &out {
-                    std::fs::write(format!("{dir}/{i}.pb"), bytes).expect("store");
-                }
-            }
+        let store = out.as_ref().map(|dir| format!("{dir}/{i}.pb"));
+        match check(pb, txt, store) {
+            Ok(()) => good += 1,
             Err(e) => {
                 bad += 1;
                 println!("{pb}: {}", e.chars().take(300).collect::<String>());
@@ -32,10 +29,13 @@ fn main() {
     println!("{good} agree, {bad} do not");
 }
 
-fn check(pb: &str, txt: &str) -> Result<Vec<u8>, String> {
+fn check(pb: &str, txt: &str, store: Option<String>) -> Result<(), String> {
     let bytes = std::fs::read(pb).map_err(|e| e.to_string())?;
     let m = scalify_hlo_proto::read(&bytes).map_err(|e| format!("read: {e}"))?;
     let first = scalify_hlo_proto::write(&m);
+    if let Some(path) = store {
+        std::fs::write(path, &first).map_err(|e| e.to_string())?;
+    }
     let again = scalify_hlo_proto::read(&first).map_err(|e| format!("read again: {e}"))?;
     if let Some(d) = difference(&m, &again, Compare::ALL) {
         return Err(format!("write and read: {d}"));
@@ -51,5 +51,5 @@ fn check(pb: &str, txt: &str) -> Result<Vec<u8>, String> {
             return Err(format!("proto and text: {d}"));
         }
     }
-    Ok(first)
+    Ok(())
 }
