@@ -58,7 +58,7 @@ def text(data):
     options = hlo.HloPrintOptions()
     options.print_metadata = True
     options.print_large_constants = True
-    blocks = resolve(module(data).to_string(options)).split("\n\n")
+    blocks = re.split(r"\n\n+", resolve(module(data).to_string(options)).strip())
     return "\n\n".join(sorted(blocks))
 
 
