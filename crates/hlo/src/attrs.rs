@@ -255,7 +255,6 @@ impl Reader<'_> {
         operands: &[InstrId],
         calls: &mut SmallVec<[CompId; 1]>,
         uses: &mut SmallVec<[u32; 2]>,
-        extra: &mut Option<Box<Extra>>,
     ) -> R<Attrs> {
         use Opcode as O;
         let op = site.op;
@@ -478,14 +477,11 @@ impl Reader<'_> {
         if op == O::Reduce {
             self.even(site, operands)?;
         }
-        if wraps.is_none() || op == O::AsyncStart && calls.len() == 1 {
-            self.rest(extra);
-        }
         Ok(attrs)
     }
 
     /// What no field holds goes to [`Extra::other`], in printed order.
-    fn rest(&mut self, extra: &mut Option<Box<Extra>>) {
+    pub(crate) fn rest(&mut self, extra: &mut Option<Box<Extra>>) {
         if self.found.is_empty() {
             return;
         }

@@ -105,12 +105,9 @@ impl Reader<'_> {
                 let wrapped = self.wrap(inner, &operands, shape, &site)?;
                 calls.push(CompId(wrapped.0));
                 uses.push(self.c.pos as u32);
-                attrs =
-                    self.build(&site, wraps, &operands.ids, &mut calls, &mut uses, &mut extra)?;
-            } else {
-                attrs =
-                    self.build(&site, wraps, &operands.ids, &mut calls, &mut uses, &mut extra)?;
             }
+            attrs = self.build(&site, wraps, &operands.ids, &mut calls, &mut uses)?;
+            self.rest(&mut extra);
         }
         let shape = match shape {
             Some(s) => s,
@@ -458,13 +455,12 @@ impl Reader<'_> {
         let inner_site = keys::Site { op: inner, ..*site };
         let mut calls = SmallVec::new();
         let mut uses = SmallVec::new();
-        let mut extra = None;
         let ids: SmallVec<[InstrId; 3]> = instrs.iter().copied().collect();
         if let Some(n) = keys::arity(inner).filter(|&n| n != ids.len()) {
             let what = format!("{inner} takes {n} operands, {} are given", ids.len());
             return self.c.fail(site.at, site.end, what);
         }
-        let attrs = self.build(&inner_site, None, &ids, &mut calls, &mut uses, &mut extra)?;
+        let attrs = self.build(&inner_site, None, &ids, &mut calls, &mut uses)?;
         let shape = self.m.shape_id(result);
         let name = self.m.strings.intern("async_op");
         let root = self.push(Instruction {
@@ -474,7 +470,7 @@ impl Reader<'_> {
             operands: ids,
             calls,
             attrs,
-            extra,
+            extra: None,
             metadata: None,
             span,
         });
