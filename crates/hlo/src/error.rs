@@ -37,8 +37,10 @@ const SIDE: usize = 160;
 
 impl ParseError {
     pub(crate) fn new(text: &str, start: usize, end: usize, message: String) -> Self {
+        let start = floor(text, start);
+        let end = floor(text, end).max(start);
         let (line, column) = line_column(text, start);
-        let span = Span { start: start as u32, end: end.max(start) as u32 };
+        let span = Span { start: start as u32, end: end as u32 };
         ParseError { message, span, line, column, expected: None, labels: Vec::new() }
     }
 

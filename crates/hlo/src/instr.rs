@@ -34,12 +34,15 @@ fn opcode(word: &str) -> Option<(Opcode, Option<Opcode>)> {
     })
 }
 
+/// (index, name, position, declared shape) of an operand not yet defined.
+type Unknown = (u32, Symbol, u32, Option<ShapeId>);
+
 /// Operands and what else is known before attributes are read.
 #[derive(Default)]
 pub(crate) struct Operands {
     pub(crate) ids: SmallVec<[InstrId; 3]>,
-    /// (index, name, position, declared shape) of names not yet defined.
-    pub(crate) forward: SmallVec<[(u32, Symbol, u32, Option<ShapeId>); 1]>,
+    /// Names not yet defined.
+    pub(crate) forward: SmallVec<[Unknown; 1]>,
 }
 
 impl Reader<'_> {
@@ -83,12 +86,10 @@ impl Reader<'_> {
             _ => self.operands(&mut operands, instrs)?,
         }
         let operands_end = self.c.pos;
-        if let Some(n) = keys::arity(op) {
-            if operands.ids.len() != n {
-                let have = operands.ids.len();
-                let what = format!("{op} takes {n} operands, {have} are given");
-                return self.c.fail(op_at, operands_end, what);
-            }
+        let have = operands.ids.len();
+        if let Some(n) = keys::arity(op).filter(|&n| n != have) {
+            let what = format!("{op} takes {n} operands, {have} are given");
+            return self.c.fail(op_at, operands_end, what);
         }
         self.found.clear();
         let mut extra = None;

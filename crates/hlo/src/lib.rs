@@ -26,6 +26,7 @@
 //! ```
 
 mod attrs;
+mod build;
 mod cursor;
 mod error;
 mod escape;
@@ -36,6 +37,7 @@ mod infer;
 mod instr;
 mod keys;
 mod literal;
+mod order;
 mod reader;
 mod shape;
 mod sharding;

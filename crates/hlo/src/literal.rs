@@ -242,7 +242,7 @@ fn special(c: &mut Cursor<'_>, t: DType, start: usize, neg: bool) -> R<u64> {
             let mut payload = None;
             if c.peek() == b'(' {
                 let at = c.pos;
-                let end = memchr::memchr(b')', c.text[at..].as_bytes()).map_or(at, |i| at + i);
+                let end = memchr::memchr(b')', &c.text.as_bytes()[at..]).map_or(at, |i| at + i);
                 let hex = c.slice(at + 1, end).strip_prefix("0x").unwrap_or("");
                 let v = u64::from_str_radix(hex, 16).unwrap_or(0);
                 let bits = float::payload_bits(t);
