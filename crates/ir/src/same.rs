@@ -30,9 +30,18 @@ impl Compare {
 }
 
 /// The first difference between two modules, in words; `None` if they are
-/// the same. Layouts are compared where both sides have one.
+/// the same. Layouts are compared where both sides have one. The order of
+/// computations and of instructions does not count: they are matched from
+/// the roots, and what no root reaches in its order.
 pub fn difference(a: &Module, b: &Module, what: Compare) -> Option<String> {
-    let d = Diff { a, b, what };
+    let mut d = Diff {
+        a,
+        b,
+        what,
+        comps: vec![None; a.comps.len()],
+        instrs: vec![None; a.instrs.len()],
+        taken: vec![false; b.instrs.len()],
+    };
     d.module().err()
 }
 
@@ -40,6 +49,12 @@ struct Diff<'m> {
     a: &'m Module,
     b: &'m Module,
     what: Compare,
+    /// Counterpart of each computation of `a`.
+    comps: Vec<Option<CompId>>,
+    /// Counterpart of each instruction of `a`.
+    instrs: Vec<Option<InstrId>>,
+    /// Instructions of `b` that are a counterpart.
+    taken: Vec<bool>,
 }
 
 type Same = Result<(), String>;
@@ -140,7 +155,7 @@ impl Diff<'_> {
         }
     }
 
-    fn module(&self) -> Same {
+    fn module(&mut self) -> Same {
         let (a, b) = (self.a, self.b);
         if self.what.names {
             check(a.str(a.name) == b.str(b.name), || {
@@ -150,9 +165,28 @@ impl Diff<'_> {
         check(a.comps.len() == b.comps.len(), || {
             format!("computations: {}, {}", a.comps.len(), b.comps.len())
         })?;
-        check(a.entry == b.entry, || format!("entry: {:?}, {:?}", a.entry, b.entry))?;
-        for i in 0..a.comps.len() {
-            self.comp(CompId(i as u32))?;
+        let mut todo = vec![(a.entry, b.entry)];
+        let mut rest = 0..a.comps.len() as u32;
+        let mut used = vec![false; b.comps.len()];
+        loop {
+            while let Some((x, y)) = todo.pop() {
+                match self.comps[x.0 as usize] {
+                    Some(z) => check(z == y, || {
+                        let name = |m: &Module, c: CompId| m.str(m.comp(c).name).to_owned();
+                        let (z, y) = (name(b, z), name(b, y));
+                        format!("computation `{}` is both `{z}` and `{y}`", name(a, x))
+                    })?,
+                    None => {
+                        self.comps[x.0 as usize] = Some(y);
+                        used[y.0 as usize] = true;
+                        self.comp(x, y, &mut todo)?;
+                    }
+                }
+            }
+            // Computations that nothing calls.
+            let Some(x) = rest.find(|&i| self.comps[i as usize].is_none()) else { break };
+            let Some(y) = used.iter().position(|u| !u) else { break };
+            todo.push((CompId(x), CompId(y as u32)));
         }
         if self.what.sources {
             let (x, y) = (&a.source, &b.source);
@@ -188,8 +222,8 @@ impl Diff<'_> {
         check(self.other(&x.other, &y.other), || "other header attributes".to_owned())
     }
 
-    fn comp(&self, id: CompId) -> Same {
-        let (x, y) = (self.a.comp(id), self.b.comp(id));
+    fn comp(&mut self, x: CompId, y: CompId, todo: &mut Vec<(CompId, CompId)>) -> Same {
+        let (x, y) = (self.a.comp(x), self.b.comp(y));
         let name = self.a.str(x.name);
         let place = |what: &str| format!("computation `{name}`: {what}");
         if self.what.names {
@@ -197,31 +231,73 @@ impl Diff<'_> {
                 place(&format!("is called `{}`", self.b.str(y.name)))
             })?;
         }
-        check(x.instrs == y.instrs, || {
+        check(x.instrs.len() == y.instrs.len(), || {
             place(&format!("instructions: {}, {}", x.instrs.len(), y.instrs.len()))
         })?;
-        check(x.params == y.params, || place("parameters"))?;
-        check(x.root == y.root, || place("root"))?;
+        check(x.params.len() == y.params.len(), || place("parameters"))?;
         check(self.text(x.execution_thread, y.execution_thread), || place("execution thread"))?;
+        let mut pairs: Vec<(InstrId, InstrId)> = vec![(x.root, y.root)];
+        pairs.extend(x.params.iter().copied().zip(y.params.iter().copied()));
+        let mut left = (x.instrs.iter().rev(), y.instrs.iter().rev());
+        loop {
+            while let Some((i, j)) = pairs.pop() {
+                let at = |e: String| {
+                    format!("computation `{name}`: instruction `{}`: {e}", self.a.name_of(i))
+                };
+                match self.instrs[i.0 as usize] {
+                    Some(k) if k == j => continue,
+                    Some(k) => {
+                        let (j, k) = (self.b.name_of(j), self.b.name_of(k));
+                        return Err(at(format!("is both `{k}` and `{j}`")));
+                    }
+                    None if self.taken[j.0 as usize] => {
+                        return Err(at(format!("`{}` has two counterparts", self.b.name_of(j))));
+                    }
+                    None => {}
+                }
+                self.instr(i, j).map_err(at)?;
+                self.instrs[i.0 as usize] = Some(j);
+                self.taken[j.0 as usize] = true;
+                let (p, q) = (self.a.instr(i), self.b.instr(j));
+                pairs.extend(p.operands.iter().copied().zip(q.operands.iter().copied()));
+                todo.extend(p.calls.iter().copied().zip(q.calls.iter().copied()));
+            }
+            // What no root reaches, last first.
+            let i = left.0.find(|i| self.instrs[i.0 as usize].is_none());
+            let j = left.1.find(|j| !self.taken[j.0 as usize]);
+            match (i, j) {
+                (Some(&i), Some(&j)) => pairs.push((i, j)),
+                _ => break,
+            }
+        }
         for &i in &x.instrs {
-            self.instr(i).map_err(|e| {
-                format!("computation `{name}`: instruction `{}`: {e}", self.a.name_of(i))
-            })?;
+            self.control(i).map_err(|e| place(&format!("`{}`: {e}", self.a.name_of(i))))?;
         }
         Ok(())
     }
 
-    fn instr(&self, id: InstrId) -> Same {
-        let (x, y) = (self.a.instr(id), self.b.instr(id));
+    fn control(&self, i: InstrId) -> Same {
+        let Some(j) = self.instrs[i.0 as usize] else { return Ok(()) };
+        let of = |m: &Module, i: InstrId| match &m.instr(i).extra {
+            Some(e) => e.control_predecessors.clone(),
+            None => Vec::new(),
+        };
+        let there: Vec<_> = of(self.a, i).iter().map(|p| self.instrs[p.0 as usize]).collect();
+        let here: Vec<_> = of(self.b, j).into_iter().map(Some).collect();
+        check(there == here, || "control predecessors".to_owned())
+    }
+
+    fn instr(&self, i: InstrId, j: InstrId) -> Same {
+        let (x, y) = (self.a.instr(i), self.b.instr(j));
         if self.what.names {
             let (n, m) = (self.a.str(x.name), self.b.str(y.name));
             check(n == m, || format!("is called `{m}`"))?;
         }
         check(x.opcode == y.opcode, || format!("opcode: {}, {}", x.opcode, y.opcode))?;
-        let (s, t) = (self.a.shape(id), self.b.shape(id));
+        let (s, t) = (self.a.shape(i), self.b.shape(j));
         check(shapes(s, t), || format!("shape: {s:?}, {t:?}"))?;
-        check(x.operands == y.operands, || format!("operands: {:?}, {:?}", x.operands, y.operands))?;
-        check(x.calls == y.calls, || format!("calls: {:?}, {:?}", x.calls, y.calls))?;
+        check(x.operands.len() == y.operands.len(), || "number of operands".to_owned())?;
+        check(x.calls.len() == y.calls.len(), || "number of called computations".to_owned())?;
         check(self.attrs(&x.attrs, &y.attrs), || {
             format!("attributes: {:?}, {:?}", x.attrs, y.attrs)
         })?;
@@ -245,9 +321,6 @@ impl Diff<'_> {
             (p, q) => p.is_none() && q.is_none(),
         };
         check(config, || "backend_config".to_owned())?;
-        check(e.control_predecessors == f.control_predecessors, || {
-            "control predecessors".to_owned()
-        })?;
         check(e.parameter_replication == f.parameter_replication, || {
             "parameter_replication".to_owned()
         })?;

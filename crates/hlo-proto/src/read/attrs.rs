@@ -286,7 +286,7 @@ impl Reader<'_> {
     fn custom_call(&mut self, p: &P) -> Part<CustomCallAttrs> {
         use xla::{CustomCallApiVersion as Api, CustomCallSchedule as When};
         let api_version = match Api::try_from(p.custom_call_api_version) {
-            Ok(Api::ApiVersionUnspecified | Api::ApiVersionOriginal) => None,
+            Ok(Api::ApiVersionOriginal) => None,
             Ok(v) => Some(self.sym(v.as_str_name())),
             Err(_) => return bad("custom_call_api_version", "unknown value"),
         };

@@ -2,7 +2,7 @@
 
 use super::{Reader, Stop};
 use crate::error::{Flaw, Part, ProtoError, bad};
-use crate::wire::fields;
+use crate::wire::{Value, fields};
 use crate::xla;
 use prost::Message;
 use rustc_hash::FxHashMap;
@@ -44,6 +44,7 @@ mod number {
     pub(super) const ID: u32 = 35;
     pub(super) const OPERANDS: u32 = 36;
     pub(super) const CALLED: u32 = 38;
+    pub(super) const SHARDING: u32 = 40;
 
     /// The field is in [`super::Raw`].
     pub(super) fn is_raw(n: u32) -> bool {
@@ -165,8 +166,10 @@ fn raw(bytes: &[u8]) -> Part<Raw<'_>> {
             number::ID => r.id = f.value.int("id")?,
             number::OPERANDS => f.value.ints("operand_ids", &mut r.operands)?,
             number::CALLED => f.value.ints("called_computation_ids", &mut r.called)?,
-            // XLA writes many empty messages: key and length 0.
-            _ => r.more |= !(f.raw.len() == 3 && f.raw[2] == 0 && f.raw[0] & 7 == 2),
+            // XLA writes many empty messages, which say nothing, save for a
+            // few whose presence counts.
+            number::SHARDING => r.more = true,
+            _ => r.more |= !matches!(f.value, Value::Len([])),
         }
     }
     match Opcode::from_name(opcode) {

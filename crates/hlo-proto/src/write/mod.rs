@@ -17,7 +17,7 @@ use scalify_ir::{CompId, Computation, InstrId, MetaId, Module, Opcode, Symbol};
 /// written as a device assignment. Attributes that the IR keeps as printed
 /// and that do not parse are left out.
 pub fn write(m: &Module) -> Vec<u8> {
-    let w = Writer { m };
+    let w = Writer { m, fused: fused(m) };
     let mut out = Vec::new();
     let mut instr = Vec::new();
     let mut body = Vec::new();
@@ -48,6 +48,17 @@ fn append(out: &mut Vec<u8>, number: u32, message: &[u8]) {
     out.extend_from_slice(message);
 }
 
+/// Marks the computations that a fusion calls.
+fn fused(m: &Module) -> Vec<bool> {
+    let mut out = vec![false; m.comps.len()];
+    for i in m.instrs.iter().filter(|i| i.opcode == Opcode::Fusion) {
+        for c in &i.calls {
+            out[c.0 as usize] = true;
+        }
+    }
+    out
+}
+
 /// Instructions are numbered through the whole module.
 fn instr_id(id: InstrId) -> i64 {
     i64::from(id.0) + 1
@@ -63,6 +74,8 @@ fn count(v: u32) -> i32 {
 
 struct Writer<'a> {
     m: &'a Module,
+    /// Computations that a fusion calls.
+    fused: Vec<bool>,
 }
 
 impl Writer<'_> {
@@ -133,51 +146,15 @@ impl Writer<'_> {
         })
     }
 
-    /// Sequences of the computations that are not inside a fusion.
+    /// Sequences of the computations that no fusion calls.
     fn schedule(&self) -> xla::HloScheduleProto {
-        let fused = self.fused();
         let sequences =
-            self.m.comps.iter().enumerate().filter(|(i, _)| !fused[*i]).map(|(i, c)| {
+            self.m.comps.iter().enumerate().filter(|(i, _)| !self.fused[*i]).map(|(i, c)| {
                 let instruction_ids = c.instrs.iter().map(|&i| instr_id(i)).collect();
                 let s = xla::hlo_schedule_proto::InstructionSequence { instruction_ids };
                 (comp_id(CompId(i as u32)), s)
             });
         xla::HloScheduleProto { sequences: sequences.collect() }
-    }
-
-    /// Computations that run inside one instruction: called by a fusion, a
-    /// reduction and the like, or from such a computation.
-    fn fused(&self) -> Vec<bool> {
-        let m = self.m;
-        let mut inside = vec![false; m.comps.len()];
-        // Callees come first: walk from callers to callees.
-        for (c, comp) in m.comps.iter().enumerate().rev() {
-            for &i in &comp.instrs {
-                let instr = m.instr(i);
-                let runs = matches!(
-                    instr.opcode,
-                    Opcode::Call
-                        | Opcode::While
-                        | Opcode::Conditional
-                        | Opcode::AsyncStart
-                        | Opcode::AsyncUpdate
-                        | Opcode::AsyncDone
-                );
-                for callee in &instr.calls {
-                    if let Some(f) = inside.get_mut(callee.0 as usize) {
-                        *f |= !runs;
-                    }
-                }
-                if inside[c] {
-                    for callee in &instr.calls {
-                        if let Some(f) = inside.get_mut(callee.0 as usize) {
-                            *f = true;
-                        }
-                    }
-                }
-            }
-        }
-        inside
     }
 
     fn source(&self) -> Option<xla::StackFrameIndexProto> {
@@ -230,7 +207,7 @@ impl Writer<'_> {
             program_shape: Some(self.program_shape(c)),
             id: comp_id(id),
             root_id: instr_id(c.root),
-            is_fusion_computation: false,
+            is_fusion_computation: self.fused[id.0 as usize],
             execution_thread: self.opt_text(c.execution_thread),
         }
     }
