@@ -82,6 +82,8 @@ pub(crate) enum Out<'a> {
     As(&'a ArrayShape, DType),
     /// A new array.
     Array(ArrayShape),
+    /// A new shape.
+    Shape(Shape),
     /// The tuple of these instructions' shapes.
     Of(&'a [InstrId]),
     /// A tuple.
@@ -96,6 +98,7 @@ impl Out<'_> {
             Out::Ref(s) => s.clone(),
             Out::As(a, dtype) => Shape::Array(ArrayShape { dtype, ..a.clone() }),
             Out::Array(a) => Shape::Array(a),
+            Out::Shape(s) => s,
             Out::Of(ids) => Shape::Tuple(ids.iter().map(|&i| m.shape(i).clone()).collect()),
             Out::Tuple(v) => {
                 Shape::Tuple(v.into_iter().map(|o| o.into_shape(m)).collect::<Option<_>>()?)
@@ -113,6 +116,7 @@ impl Out<'_> {
                 .as_array()
                 .is_some_and(|b| same_type(*d, b.dtype, mixed) && same_dims(&a.dims, &b.dims)),
             Out::Array(a) => s.as_array().is_some_and(|b| compatible_arrays(a, b, mixed)),
+            Out::Shape(r) => compatible(r, s, mixed),
             Out::Of(ids) => s.as_tuple().is_some_and(|t| {
                 t.len() == ids.len()
                     && t.iter().zip(*ids).all(|(s, &i)| {
@@ -246,8 +250,13 @@ impl<'a> Sig<'a> {
     }
 
     pub(crate) fn name(&self) -> &'a str {
-        self.m.str(self.comp.name)
+        text(self.m, self.comp.name)
     }
+}
+
+/// Text of a symbol, also of one that is out of range.
+pub(crate) fn text(m: &Module, s: crate::Symbol) -> &str {
+    if (s.0 as usize) < m.strings.len() { m.str(s) } else { "" }
 }
 
 fn shape_of(m: &Module, id: InstrId) -> Option<&Shape> {
@@ -565,7 +574,7 @@ pub fn infer_op(
 }
 
 /// Checks one instruction against its inferred shape without building it.
-/// `mixed` admits results that differ in float precision.
+/// `mixed` admits operands and results that differ in float precision.
 ///
 /// # Errors
 /// See [`infer`]; also if the recorded shape is not the inferred one.
@@ -585,9 +594,41 @@ pub fn check(m: &Module, id: InstrId, mixed: bool) -> Result<(), InferError> {
         declared: Some(declared),
     };
     let out = ctx.run()?;
+    if !mixed {
+        one_precision(&ctx)?;
+    }
     if out.matches(m, declared, mixed) {
         return Ok(());
     }
     let want = out.into_shape(m).map_or_else(String::new, |s| s.to_string());
     err!(want, "result shape {declared}")
+}
+
+/// Float operands agree in precision, except where values are passed through
+/// or the opcode is defined on several.
+fn one_precision(c: &Ctx<'_>) -> Res<()> {
+    use Opcode::*;
+    if c.len() < 2 {
+        return Ok(());
+    }
+    match c.op {
+        AllGather | AllGatherStart | AllReduce | AllReduceStart | AsyncStart | Call
+        | Conditional | Convolution | CustomCall | Dot | Fusion | Outfeed | RaggedDot | Recv
+        | ReduceWindow | ScaledDot | Scan | Send | Sort | Tuple => return Ok(()),
+        _ => {}
+    }
+    let mut seen = None;
+    for i in 0..c.len() {
+        let Shape::Array(a) = c.shape(i)? else { continue };
+        if a.dtype.is_float() {
+            let first = *seen.get_or_insert(a.dtype);
+            need!(
+                a.dtype == first,
+                "float operands of one precision",
+                "operands of type {first} and {}",
+                a.dtype
+            );
+        }
+    }
+    Ok(())
 }

@@ -37,4 +37,4 @@ pub use shape::{ArrayShape, Layout, Shape, Tile};
 pub use sharding::{OpSharding, ShardingKind, TileAssignment};
 pub use source::{FileLocation, MetaId, OpMetadata, SourceTables, Span, StackFrame};
 pub use symbol::{Interner, Symbol};
-pub use validate::{Invalid, ValidateOptions, validate};
+pub use validate::{Invalid, Severity, ValidateOptions, validate};

@@ -33,7 +33,8 @@
 //! 12. The done (or update) form of an asynchronous instruction takes its
 //!     start (or update) form; asynchronous computations are one operation on
 //!     their parameters.
-//! 13. The entry layout agrees with the entry's parameters and result.
+//! 13. The entry layout agrees with the entry's parameters and result (a
+//!     warning).
 //!
 //! Not checked: shardings, aliasing, memory spaces, tiles, threads, schedules.
 
@@ -51,8 +52,8 @@ use crate::{GroupMode, Opcode, ReplicaGroups};
 pub struct ValidateOptions {
     /// Stops after this many reports.
     pub max_reports: usize,
-    /// Results may differ from the inferred shape in float precision, as
-    /// inside of a bf16 propagation pipeline.
+    /// Operands may differ from each other and results from the inferred shape
+    /// in float precision, as inside of a bf16 propagation pipeline.
     pub mixed_precision: bool,
 }
 
@@ -62,9 +63,21 @@ impl Default for ValidateOptions {
     }
 }
 
+/// How much a broken invariant matters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Severity {
+    /// The module has no meaning.
+    Error,
+    /// The module has a meaning, the header contradicts it. Seen where a body
+    /// was cut out of a larger module.
+    Warning,
+}
+
 /// One broken invariant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Invalid {
+    /// Error or warning.
+    pub severity: Severity,
     /// The instruction at fault, if it is one.
     pub instr: Option<InstrId>,
     /// The computation it is in, or at fault itself.
@@ -128,6 +141,7 @@ impl<'a> Validator<'a> {
             _ => None,
         };
         self.out.push(Invalid {
+            severity: Severity::Error,
             instr,
             comp,
             span: span.unwrap_or_default(),
@@ -189,6 +203,9 @@ impl<'a> Validator<'a> {
 
     fn structure(&mut self, c: CompId, comp: &Computation) {
         let m = self.m;
+        if comp.name.0 as usize >= m.strings.len() {
+            self.at_comp(c, format!("symbol id {}", comp.name.0), "a string of the module");
+        }
         let mut params = 0usize;
         for &id in &comp.instrs {
             if self.full() {
@@ -326,18 +343,28 @@ impl<'a> Validator<'a> {
         if self.out.iter().any(|e| e.comp == Some(m.entry)) {
             return;
         }
+        let before = self.out.len();
         if params.len() != comp.params.len() {
             let message =
                 format!("entry layout of {} parameters for {}", params.len(), comp.params.len());
             self.at_comp(m.entry, message, "as many as the entry computation has");
-            return;
-        }
-        let pairs = params.iter().zip(comp.params.iter().copied());
-        for (s, id) in pairs.chain(std::iter::once((result, comp.root))) {
-            if !infer::compatible(s, m.shape(id), false) {
-                let message = format!("entry layout {s} for {} of {}", self.name(id), m.shape(id));
-                self.at_instr(m.entry, id, message, "the shape of the instruction");
+        } else {
+            let pairs = params.iter().zip(comp.params.iter().copied());
+            let mut wrong = pairs
+                .chain(std::iter::once((result, comp.root)))
+                .filter(|(s, id)| !infer::compatible(s, m.shape(*id), false));
+            if let Some((s, id)) = wrong.next() {
+                let message = format!(
+                    "entry layout {s} for {} of {} (and {} more differ)",
+                    self.name(id),
+                    m.shape(id),
+                    wrong.count()
+                );
+                self.at_instr(m.entry, id, message, "the shapes of the entry computation");
             }
+        }
+        for e in &mut self.out[before..] {
+            e.severity = Severity::Warning;
         }
     }
 }
@@ -436,18 +463,22 @@ fn check_pair(m: &Module, id: InstrId) -> Result<(), InferError> {
 
 /// Distinct computations may wrap the same operation.
 fn same_wrapped(m: &Module, a: &[CompId], b: &[CompId]) -> bool {
-    let op = |c: &[CompId]| c.first().map(|&c| m.instr(m.comp(c).root).opcode);
+    let op = |c: &[CompId]| {
+        let root = m.comps.get(c.first()?.0 as usize)?.root;
+        Some(m.instrs.get(root.0 as usize)?.opcode)
+    };
     a.len() == b.len() && op(a) == op(b)
 }
 
 fn check_async_body(m: &Module, id: InstrId) -> Result<(), InferError> {
-    let Some(&c) = m.instr(id).calls.first() else { return Ok(()) };
-    let comp = m.comp(c);
-    let single =
-        comp.instrs.iter().all(|&i| i == comp.root || m.instr(i).opcode == Opcode::Parameter);
-    if single {
+    let comp = m.instr(id).calls.first().and_then(|c| m.comps.get(c.0 as usize));
+    let Some(comp) = comp else { return Ok(()) };
+    let parameter =
+        |i: &InstrId| m.instrs.get(i.0 as usize).is_some_and(|i| i.opcode == Opcode::Parameter);
+    if comp.instrs.iter().all(|i| *i == comp.root || parameter(i)) {
         return Ok(());
     }
-    let message = format!("asynchronous computation {} of several operations", m.str(comp.name));
+    let message =
+        format!("asynchronous computation {} of several operations", infer::text(m, comp.name));
     Err(InferError::new(message, "one operation on the parameters"))
 }

@@ -671,7 +671,7 @@ fn convolution() {
         ),
         case(Convolution, X, conv(&|a| a.window[1].size = 2), "!window size 3"),
         case(Convolution, X, conv(&|a| a.window[1].stride = 0), "!at least 1"),
-        case(Convolution, X, conv(&|a| drop(a.window.pop())), "!1 spatial dimensions"),
+        case(Convolution, X, conv(&|a| a.window.truncate(1)), "!1 spatial dimensions"),
         case(Convolution, X, conv(&|a| a.input_batch = 3), "!4 input dimensions once"),
         case(Convolution, X, conv(&|a| a.kernel_spatial = d(&[0, 9])), "!4 kernel dimensions once"),
         case(Convolution, X, conv(&|a| a.output_batch = -1), "!4 output dimensions once"),
@@ -1244,7 +1244,7 @@ fn every_opcode_survives_anything() {
             Attrs::Async { sugar: None, thread: None },
         ]
     };
-    let declared = ["", "f32[]", "f32[2,3]", "(f32[2], s32[])", "()", "token[]"];
+    let declared = ["", "f32[2,3]", "(f32[2], s32[])"];
     let calls: [&[&str]; 3] = [&[], &["f32[], f32[] -> f32[]"], &["-> ()", "(f32[2]) -> pred[]"]];
     let mut n = 0usize;
     for &op in Opcode::ALL {

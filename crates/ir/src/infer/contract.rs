@@ -67,7 +67,7 @@ fn packed_nibble(
     a: &ArrayShape,
     b: &ArrayShape,
 ) -> Res<()> {
-    let packed = precision.iter().filter(|p| c.m.str(**p) == "packed_nibble").count();
+    let packed = precision.iter().filter(|p| text(c.m, **p) == "packed_nibble").count();
     let ok = match packed {
         0 => true,
         2 => [a, b].iter().all(|s| s.dtype.is_int() && s.dtype.bits() == 8),

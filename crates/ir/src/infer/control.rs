@@ -100,6 +100,7 @@ pub(super) fn conditional<'a>(c: &Ctx<'a>) -> Res<Out<'a>> {
     );
     need!(c.len() == n + 1, format!("{} operands", n + 1), "{} operands", c.len());
     let first = c.call(0)?.result()?;
+    let mut merged: Option<Shape> = None;
     for k in 0..n {
         let f = c.call(k)?;
         parameters(&f, 1)?;
@@ -111,8 +112,22 @@ pub(super) fn conditional<'a>(c: &Ctx<'a>) -> Res<Out<'a>> {
             "computation {} returns {r}",
             f.name()
         );
+        if !std::ptr::eq(first, r) && !first.same(r) {
+            or_dynamic(merged.get_or_insert_with(|| first.clone()), r);
+        }
     }
-    Ok(Out::Ref(first))
+    Ok(merged.map_or(Out::Ref(first), Out::Shape))
+}
+
+/// Makes dynamic in `a` what is dynamic in the compatible `b`.
+fn or_dynamic(a: &mut Shape, b: &Shape) {
+    match (a, b) {
+        (Shape::Array(a), Shape::Array(b)) => a.dynamic |= b.dynamic,
+        (Shape::Tuple(a), Shape::Tuple(b)) => {
+            a.iter_mut().zip(b).for_each(|(a, b)| or_dynamic(a, b));
+        }
+        _ => {}
+    }
 }
 
 pub(super) fn get_tuple_element<'a>(c: &Ctx<'a>) -> Res<Out<'a>> {

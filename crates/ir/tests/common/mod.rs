@@ -1,4 +1,5 @@
 //! Compact notation for shapes and computations in tests.
+#![allow(dead_code, unreachable_pub, missing_docs)]
 
 use scalify_ir::*;
 
