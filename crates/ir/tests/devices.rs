@@ -197,7 +197,8 @@ fn the_one_replica_group_means_every_partition() {
 
 #[test]
 fn pairs_in_both_modes() {
-    let table: [(i64, i64, Ids, &[(i64, i64)], [i64; 8]); 6] = [
+    type Row<'a> = (i64, i64, Ids, &'a [(i64, i64)], [i64; 8]);
+    let table: [Row; 6] = [
         // Value each device received, -1 for none (XLA gives zeros).
         (2, 4, Ids::Plain, &[(0, 1), (1, 0)], [4, 5, 6, 7, 0, 1, 2, 3]),
         (2, 4, Ids::Channel, &[(0, 1), (1, 0)], [1, 0, -1, -1, 5, 4, -1, -1]),

@@ -1,8 +1,22 @@
-//! Prover of Scalify (stub: result data model and call signatures only).
+//! The prover: from two modules to a verdict.
+//!
+//! [`verify`] lifts both programs into one term store ([`lift`]), pairs their
+//! inputs ([`problem`]), relates every distributed value to the baseline
+//! ([`decide`]), reads the relations off the terms ([`relate`]) and, where
+//! there is no proof, says which instruction is to blame ([`blame`]).
+//!
+//! **What may not live here:** file formats, rendering, evaluation.
 
+pub mod blame;
+pub mod decide;
+pub mod devices;
+pub mod lift;
 pub mod outcome;
+pub mod problem;
+pub mod relate;
+pub mod tv;
 
-use outcome::{ExplainStep, Outcome, Stats, Verdict};
+use outcome::{ExplainStep, Outcome};
 use scalify_claim::Claim;
 use scalify_ir::{InstrId, Module};
 use std::time::Duration;
@@ -28,25 +42,12 @@ pub struct Options<'a> {
     pub progress: Option<&'a dyn Progress>,
 }
 
+/// Stack of the thread that proves: calls and terms nest.
+const STACK: usize = 512 << 20;
+
 /// Verifies that `dist` computes `base` under `claim`.
 pub fn verify(base: &Module, dist: &Module, claim: &Claim, options: &Options<'_>) -> Outcome {
-    let _ = (claim, options.threads, options.progress);
-    Outcome {
-        verdict: Verdict::Unknown,
-        grade: None,
-        assumptions: vec![],
-        regrouped: vec![],
-        outputs: vec![],
-        frontier: vec![],
-        mesh: claim.mesh.as_ref().map(|m| m.axes.clone()).unwrap_or_default(),
-        notes: vec!["stub prover".into()],
-        exhausted: None,
-        stats: Stats {
-            base_instructions: base.instrs.len(),
-            dist_instructions: dist.instrs.len(),
-            ..Stats::default()
-        },
-    }
+    on_big_stack(|| decide::verify(base, dist, claim, options))
 }
 
 /// The steps behind the relation of a distributed instruction.
@@ -57,6 +58,16 @@ pub fn explain(
     options: &Options<'_>,
     instr: InstrId,
 ) -> Vec<ExplainStep> {
-    let _ = (base, dist, claim, options.threads, instr);
-    vec![]
+    on_big_stack(|| decide::explain(base, dist, claim, options, instr))
+}
+
+fn on_big_stack<T: Send>(f: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|s| {
+        let h = std::thread::Builder::new().stack_size(STACK).spawn_scoped(s, f);
+        match h.map(std::thread::ScopedJoinHandle::join) {
+            Ok(Ok(v)) => v,
+            Ok(Err(p)) => std::panic::resume_unwind(p),
+            Err(e) => panic!("cannot start the proving thread: {e}"),
+        }
+    })
 }

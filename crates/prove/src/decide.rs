@@ -1,0 +1,752 @@
+//! Runs attempts at a proof and turns the best one into an outcome.
+//!
+//! An attempt lifts the baseline, then the distributed program into the same
+//! store. A distributed value whose term a baseline value has is *related*.
+//! Where a value is not although its operands are, or where a reduction over
+//! devices ends, other forms of the term are searched (variants); a hit
+//! replaces the term, so that everything after it matches by construction.
+
+use crate::devices::Devices;
+use crate::lift::{Budget, ConstTable, Lifted, Lifter, Lv, Path, RegionInfo, Stop, Watcher, dt_of};
+use crate::outcome::*;
+use crate::problem::{self, Problem};
+use crate::tv::{Tv, TvOps};
+use crate::{Options, blame, relate};
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
+use scalify_claim::{Claim, Placement};
+use scalify_ir::{InstrId, Module, Opcode, Shape};
+use scalify_terms::variants::VariantLimits;
+use scalify_terms::{ClassId, Coef, Dt, Lins, Rules, Store, Val};
+use smallvec::SmallVec;
+use std::time::{Duration, Instant};
+
+/// Tag of the first distributed instruction in the log of assumptions.
+pub(crate) const DIST_TAG: u32 = 1 << 31;
+/// Most instructions that are lifted per program, loops unrolled.
+const MAX_STEPS: usize = 8_000_000;
+/// Bytes that a term takes, roughly; turns a memory limit into a term limit.
+const BYTES_PER_CLASS: u64 = 700;
+
+/// Everything an attempt leaves behind.
+pub(crate) struct Attempt {
+    pub(crate) st: Store,
+    pub(crate) dev: Devices,
+    pub(crate) base: Vec<Lifted>,
+    pub(crate) base_paths: Vec<Path>,
+    pub(crate) dist: Vec<Lifted>,
+    pub(crate) dist_paths: Vec<Path>,
+    pub(crate) outputs: Vec<OutputCheck>,
+    pub(crate) events: Vec<(u32, String)>,
+    pub(crate) stop: Option<Stop>,
+    pub(crate) replaced: usize,
+}
+
+/// One output of an attempt.
+pub(crate) struct OutputCheck {
+    pub(crate) base: Option<Tv>,
+    pub(crate) dist: Option<Tv>,
+    pub(crate) dist_rec: u32,
+    pub(crate) base_rec: u32,
+    pub(crate) proved: bool,
+    pub(crate) placement: Option<Placement>,
+    pub(crate) reason: Option<String>,
+    pub(crate) assumed: Option<String>,
+}
+
+struct Clock {
+    start: Instant,
+    limit: Option<Duration>,
+    steps: usize,
+}
+
+impl Budget for Clock {
+    fn check(&mut self, st: &Store, steps: usize) -> Option<Stop> {
+        if st.exhausted() {
+            return Some(Stop::Nodes);
+        }
+        if steps > self.steps {
+            return Some(Stop::Steps);
+        }
+        if self.limit.is_some_and(|l| self.start.elapsed() > l) {
+            return Some(Stop::Time);
+        }
+        None
+    }
+}
+
+/// Remembers which baseline record first had a term.
+#[derive(Default)]
+pub(crate) struct BaseIndex {
+    by_term: HashMap<(ClassId, Coef), u32, FxBuildHasher>,
+    classes: HashMap<ClassId, u32, FxBuildHasher>,
+}
+
+impl BaseIndex {
+    pub(crate) fn find(&self, v: &Val) -> Option<u32> {
+        self.by_term.get(&(v.r.class, v.coef)).copied()
+    }
+
+    pub(crate) fn find_class(&self, c: ClassId) -> Option<u32> {
+        self.classes.get(&c).copied()
+    }
+}
+
+impl Watcher for BaseIndex {
+    fn value(&mut self, _: &mut Store, _: &Module, rec: &mut Lifted, all: &[Lifted], _: &Devices) {
+        if rec.failed.is_some() {
+            return;
+        }
+        if let Some(t) = &rec.tv {
+            let id = all.len() as u32;
+            self.by_term.entry((t.val.r.class, t.val.coef)).or_insert(id);
+            self.classes.entry(t.val.r.class).or_insert(id);
+        }
+    }
+}
+
+/// Relates distributed values as they are lifted.
+struct DistWatch<'a> {
+    index: &'a BaseIndex,
+    events: Vec<(u32, String)>,
+    replaced: usize,
+    search: bool,
+}
+
+impl Watcher for DistWatch<'_> {
+    fn value(
+        &mut self,
+        st: &mut Store,
+        m: &Module,
+        rec: &mut Lifted,
+        all: &[Lifted],
+        _: &Devices,
+    ) {
+        if rec.failed.is_some() {
+            return;
+        }
+        let Some(t) = &mut rec.tv else { return };
+        rec.base = self.index.find(&t.val);
+        if rec.base.is_some() || !self.search {
+            return;
+        }
+        let op = m.instr(rec.instr).opcode;
+        let reduction = matches!(
+            op,
+            Opcode::AllReduce | Opcode::AllReduceStart | Opcode::ReduceScatter
+        );
+        let ready = rec.operands.iter().all(|&o| {
+            all.get(o as usize).is_none_or(|r| r.base.is_some() || r.tv.is_none())
+        });
+        let worth = matches!(
+            op,
+            Opcode::Dot | Opcode::Reduce | Opcode::Multiply | Opcode::Add | Opcode::Subtract
+                | Opcode::Divide | Opcode::Convolution
+        );
+        if !(reduction || (ready && worth)) || t.val.dt == Dt::BOOL {
+            return;
+        }
+        let index = self.index;
+        let hit = st.search_variants(&t.val, VariantLimits::default(), |_, w| {
+            index.find(w).is_some()
+        });
+        if let Some(w) = hit {
+            let before = st.show(&t.val, 2);
+            let after = st.show(&w, 2);
+            self.events.push((all.len() as u32, format!("{before}  =  {after}")));
+            self.replaced += 1;
+            t.val = w;
+            rec.base = self.index.find(&t.val);
+        }
+    }
+}
+
+struct Nothing;
+
+impl Watcher for Nothing {
+    fn value(&mut self, _: &mut Store, _: &Module, _: &mut Lifted, _: &[Lifted], _: &Devices) {}
+}
+
+/// Values of the entry parameters of a program.
+fn param_values(
+    l: &mut Lifter<'_>,
+    p: &Problem,
+    dist: bool,
+    claim: &Claim,
+) -> Vec<Lv> {
+    let leaves = if dist { &p.dist_inputs } else { &p.base_inputs };
+    let mut vals: Vec<Lv> = Vec::new();
+    for (k, leaf) in leaves.iter().enumerate() {
+        let Shape::Array(a) = &leaf.shape else {
+            vals.push(Lv::Token);
+            continue;
+        };
+        let (base, placement) = if dist {
+            (p.pairs[k].base, p.pairs[k].placement.as_ref())
+        } else {
+            (Some(k), None)
+        };
+        let Some(b) = base else {
+            vals.push(l.unknown_of(&leaf.shape));
+            continue;
+        };
+        let Shape::Array(g) = &p.base_inputs[b].shape else {
+            vals.push(l.unknown_of(&leaf.shape));
+            continue;
+        };
+        if g.dynamic != 0 || a.dynamic != 0 {
+            vals.push(l.unknown_of(&leaf.shape));
+            continue;
+        }
+        let id = b as u32;
+        if g.dtype.is_int() {
+            let names: Vec<&str> = p.base_inputs[b].names.iter().map(String::as_str).collect();
+            let mut range = g.dtype.int_range();
+            for x in &claim.assume {
+                let other = p.pairs.iter().find(|q| q.base == Some(b)).map(|q| &p.dist_inputs[q.dist]);
+                let hit = x.selector.matches(b, &names)
+                    || other.is_some_and(|o| {
+                        let n: Vec<&str> = o.names.iter().map(String::as_str).collect();
+                        matches!(x.selector, scalify_claim::Selector::Name(_))
+                            && x.selector.matches(o.index, &n)
+                    });
+                if hit {
+                    range = Some((i128::from(x.lo), i128::from(x.hi)));
+                }
+            }
+            if let Some((lo, hi)) = range {
+                if let (Ok(lo), Ok(hi)) = (i64::try_from(lo), i64::try_from(hi)) {
+                    l.st.set_param_range(id, lo, hi);
+                }
+            }
+        }
+        let dims = l.st.fresh_dims(&g.dims);
+        let atoms: SmallVec<[_; 8]> = dims.iter().flatten().copied().collect();
+        let sizes: SmallVec<[i64; 8]> = atoms.iter().map(|&x| l.st.lins.size(x)).collect();
+        let m: SmallVec<[_; 8]> = atoms.iter().map(|&x| Lins::plain(x)).collect();
+        let val = l.st.param(id, dt_of(g.dtype), &sizes, &m);
+        let t = Tv { val, dims };
+        let t = match placement {
+            Some(q) => match l.to_local(&t, q) {
+                Ok(t) => t,
+                Err(_) => {
+                    vals.push(l.unknown_of(&leaf.shape));
+                    continue;
+                }
+            },
+            None => t,
+        };
+        vals.push(Lv::T(t));
+    }
+    // Back into the parameters' tuples.
+    let params = &l.m.entry_comp().params;
+    let mut out: Vec<Lv> = Vec::new();
+    let mut it = vals.into_iter();
+    for &q in params {
+        let s = l.m.shape(q).clone();
+        out.push(regroup(&s, &mut it));
+    }
+    out
+}
+
+fn regroup(s: &Shape, it: &mut impl Iterator<Item = Lv>) -> Lv {
+    match s {
+        Shape::Tuple(t) => Lv::Tuple(t.iter().map(|x| regroup(x, it)).collect()),
+        _ => it.next().unwrap_or(Lv::Token),
+    }
+}
+
+/// Leaves of a value with the record that made each.
+fn output_leaves(v: &Lv, rec: u32, recs: &[Lifted], m: &Module) -> Vec<(Lv, u32)> {
+    match v {
+        Lv::Tuple(t) => {
+            let parts = recs.get(rec as usize).filter(|r| {
+                m.instr(r.instr).opcode == Opcode::Tuple && r.operands.len() == t.len()
+            });
+            t.iter()
+                .enumerate()
+                .flat_map(|(k, x)| {
+                    let r = parts.map_or(rec, |p| p.operands[k]);
+                    output_leaves(x, r, recs, m)
+                })
+                .collect()
+        }
+        other => vec![(other.clone(), rec)],
+    }
+}
+
+/// One attempt under the given laws.
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn attempt(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    p: &Problem,
+    rules: Rules,
+    prime: bool,
+    start: Instant,
+    options: &Options<'_>,
+) -> Attempt {
+    let mut st = Store::new(rules);
+    if let Some(b) = options.memory_limit {
+        st.max_classes = (b / BYTES_PER_CLASS).max(1000) as usize;
+    }
+    let mut clock = Clock { start, limit: options.time_limit, steps: MAX_STEPS };
+    let mut consts = ConstTable::default();
+    let one = Devices::new(&mut st.lins, 1, &[], false);
+    let dev = Devices::new(&mut st.lins, p.devices, &p.mesh, prime);
+    let mut index = BaseIndex::default();
+    if let Some(q) = options.progress {
+        q.phase("baseline", Some(base.instrs.len() as u64));
+    }
+    let (bv, brec, base_recs, base_paths, stop) = {
+        let mut l = Lifter::new(
+            base,
+            &mut st,
+            Side::Base,
+            one,
+            &mut index,
+            &mut clock,
+            &mut consts,
+            RegionInfo::default(),
+            0,
+        );
+        let args = param_values(&mut l, p, false, claim);
+        let (v, rec) = l.run(args);
+        (v, rec, std::mem::take(&mut l.lifted), std::mem::take(&mut l.paths), l.stop)
+    };
+    if let Some(q) = options.progress {
+        q.phase("distributed", Some(dist.instrs.len() as u64));
+    }
+    let mut watch = DistWatch {
+        index: &index,
+        events: Vec::new(),
+        replaced: 0,
+        search: rules.reals,
+    };
+    let (dv, drec, dist_recs, dist_paths, stop2) = {
+        let mut l = Lifter::new(
+            dist,
+            &mut st,
+            Side::Dist,
+            dev.clone(),
+            &mut watch,
+            &mut clock,
+            &mut consts,
+            RegionInfo::of(dist),
+            DIST_TAG,
+        );
+        l.replica_mode = p.replica_mode;
+        let args = param_values(&mut l, p, true, claim);
+        let (v, rec) = l.run(args);
+        (v, rec, std::mem::take(&mut l.lifted), std::mem::take(&mut l.paths), l.stop)
+    };
+    let stop = stop.or(stop2);
+    let (events, replaced) = (std::mem::take(&mut watch.events), watch.replaced);
+    let mut outputs = Vec::new();
+    if stop.is_none() {
+        let b = output_leaves(&bv, brec, &base_recs, base);
+        let d = output_leaves(&dv, drec, &dist_recs, dist);
+        let (bs, ds) = (problem::output_shapes(base), problem::output_shapes(dist));
+        let n = b.len().max(d.len());
+        let mut nothing = Nothing;
+        let mut l = Lifter::new(
+            dist,
+            &mut st,
+            Side::Dist,
+            dev.clone(),
+            &mut nothing,
+            &mut clock,
+            &mut consts,
+            RegionInfo::of(dist),
+            DIST_TAG,
+        );
+        for k in 0..n {
+            let none = (Lv::Token, u32::MAX);
+            let (x, y) = (b.get(k).unwrap_or(&none), d.get(k).unwrap_or(&none));
+            outputs.push(check_output(&mut l, k, x, y, bs.get(k), ds.get(k), p, claim, dist, &index));
+        }
+    }
+    Attempt {
+        st,
+        dev,
+        base: base_recs,
+        base_paths,
+        dist: dist_recs,
+        dist_paths,
+        outputs,
+        events,
+        stop,
+        replaced,
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+fn check_output(
+    l: &mut Lifter<'_>,
+    k: usize,
+    x: &(Lv, u32),
+    y: &(Lv, u32),
+    bs: Option<&Shape>,
+    ds: Option<&Shape>,
+    p: &Problem,
+    claim: &Claim,
+    dist: &Module,
+    index: &BaseIndex,
+) -> OutputCheck {
+    let mut out = OutputCheck {
+        base: x.0.tensor().cloned(),
+        dist: y.0.tensor().cloned(),
+        dist_rec: y.1,
+        base_rec: x.1,
+        proved: false,
+        placement: None,
+        reason: None,
+        assumed: None,
+    };
+    let (Some(b), Some(d)) = (out.base.clone(), out.dist.clone()) else {
+        // Tokens on both sides carry nothing.
+        let both = matches!((&x.0, &y.0), (Lv::Token, Lv::Token)) && bs.is_some() && ds.is_some();
+        out.proved = both;
+        if !both {
+            out.reason = Some("the programs have different numbers of outputs".to_owned());
+        }
+        return out;
+    };
+    let (Some(Shape::Array(g)), Some(Shape::Array(s))) = (bs, ds) else {
+        out.reason = Some("an output is no array".to_owned());
+        return out;
+    };
+    if g.dtype != s.dtype {
+        out.reason = Some(format!("the output is {} here, {} in the baseline", s.dtype, g.dtype));
+        return out;
+    }
+    // The declared layout, else what the shapes allow.
+    let name = format!("#{k}");
+    let mut tries: Vec<(Placement, Option<String>)> = Vec::new();
+    let whole = Placement::replicated(g.dims.len(), p.devices as u32);
+    let mesh = scalify_claim::Mesh::new(p.mesh.clone()).ok();
+    if let (Some(spec), Some(mesh)) = (claim.output_spec(k, &[&name]), &mesh) {
+        match Placement::from_spec(mesh, spec, g.dims.len()) {
+            Ok(q) if q.local_shape(&g.dims).is_some_and(|z| z[..] == s.dims[..]) => {
+                tries.push((q, None));
+            }
+            Ok(_) if g.dims == s.dims => tries.push((whole, None)),
+            Ok(q) => {
+                let z = q.local_shape(&g.dims);
+                out.reason = Some(format!(
+                    "declared {spec}: each device would hold {z:?}, the output is {s}"
+                ));
+                return out;
+            }
+            Err(e) => {
+                out.reason = Some(format!("declared {spec}: {e}"));
+                return out;
+            }
+        }
+    } else if g.dims == s.dims {
+        tries.push((whole, None));
+    } else {
+        let annotated = dist.header.spmd_output_sharding.as_ref().and_then(|o| {
+            let leaf = match &o.kind {
+                scalify_ir::ShardingKind::Tuple(t) => t.get(k)?,
+                _ => o,
+            };
+            Placement::from_op_sharding(leaf, g.dims.len(), p.devices as u32).ok()
+        });
+        match annotated.filter(|q| q.local_shape(&g.dims).is_some_and(|z| z[..] == s.dims[..])) {
+            Some(q) => tries.push((q, None)),
+            None => {
+                for q in problem::candidates(&p.mesh, p.devices, &g.dims, &s.dims, 64) {
+                    let text = match mesh.as_ref().and_then(|m| q.to_spec(m)) {
+                        Some(spec) => format!("output {k} is laid out as {spec}"),
+                        None => format!("output {k} is split into whole tiles in device order"),
+                    };
+                    tries.push((q, Some(text)));
+                }
+            }
+        }
+        if tries.is_empty() {
+            out.reason = Some(format!(
+                "no layout is declared, and {s} is no even split of {g} over the mesh"
+            ));
+            return out;
+        }
+    }
+    let mut last = None;
+    for (q, assumed) in tries {
+        match same_in_layout(l, &b, &d, &q, index) {
+            Ok(()) => {
+                out.proved = true;
+                out.placement = Some(q);
+                out.assumed = assumed;
+                return out;
+            }
+            Err(e) => last = Some(e),
+        }
+    }
+    out.reason = last;
+    out
+}
+
+/// True if `d` is on every device the block of `b` that the placement says.
+fn same_in_layout(
+    l: &mut Lifter<'_>,
+    b: &Tv,
+    d: &Tv,
+    q: &Placement,
+    index: &BaseIndex,
+) -> Result<(), String> {
+    let want = l.to_local(b, q)?;
+    if same_value(l.st, &want, d) {
+        return Ok(());
+    }
+    if want.val.r.class == d.val.r.class && want.val.coef == d.val.coef {
+        return Err("equals the baseline's output, but in another layout".to_owned());
+    }
+    if want.val.r.class == d.val.r.class {
+        return Err(format!(
+            "is {} times what it should be",
+            ratio(l.st, d.val.coef, want.val.coef)
+        ));
+    }
+    let _ = index;
+    Err("is not related to the baseline's output".to_owned())
+}
+
+pub(crate) fn ratio(st: &mut Store, a: Coef, b: Coef) -> String {
+    match st.coefs.inv(b).and_then(|i| st.coefs.mul(a, i)) {
+        Some(k) => st.coefs.get(k).to_string(),
+        None => "?".to_owned(),
+    }
+}
+
+/// Equality of two values of the same local shape, dimension by dimension.
+pub(crate) fn same_value(st: &mut Store, a: &Tv, b: &Tv) -> bool {
+    if a.val.coef != b.val.coef {
+        return false;
+    }
+    let (mut a, mut b) = (a.clone(), b.clone());
+    for _ in 0..2 {
+        if st.align(&mut a, &mut b).is_none() {
+            return false;
+        }
+    }
+    a.val = st.norm(a.val);
+    b.val = st.norm(b.val);
+    a.val == b.val
+}
+
+fn sums_over_devices(m: &Module) -> bool {
+    m.instrs.iter().any(|i| {
+        matches!(i.opcode, Opcode::AllReduce | Opcode::AllReduceStart | Opcode::ReduceScatter)
+            && m.shapes[i.shape.0 as usize]
+                .leaves()
+                .iter()
+                .any(|s| s.dtype().is_some_and(|d| d.is_float()))
+            && i.calls.first().is_none_or(|c| {
+                m.instr(m.comp(*c).root).opcode == Opcode::Add
+            })
+    })
+}
+
+fn proved(a: &Attempt) -> bool {
+    a.stop.is_none() && !a.outputs.is_empty() && a.outputs.iter().all(|o| o.proved)
+}
+
+/// Tries the weakest laws that suffice.
+fn best(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    p: &Problem,
+    options: &Options<'_>,
+) -> (Attempt, Option<Grade>) {
+    let start = Instant::now();
+    let run = |rules: Rules, prime: bool| {
+        attempt(base, dist, claim, p, rules, prime, start, options)
+    };
+    let (reals, finite) = (true, true);
+    if !sums_over_devices(dist) && p.errors.is_empty() {
+        let a = run(Rules { reals: false, finite: false }, false);
+        if proved(&a) {
+            return (a, Some(Grade::Exact));
+        }
+    }
+    let a = run(Rules { reals, finite: false }, false);
+    if proved(&a) {
+        let g = if a.st.log.is_empty() { Grade::Reassociated } else { Grade::UnderAssumptions };
+        return (a, Some(g));
+    }
+    if a.stop.is_some() {
+        return (a, None);
+    }
+    let a = run(Rules { reals, finite }, false);
+    if proved(&a) {
+        let g = if a.st.log.is_empty() { Grade::Reassociated } else { Grade::UnderAssumptions };
+        return (a, Some(g));
+    }
+    // Groups across parts of an axis need finer digits.
+    let split = a.dist.iter().any(|r| r.failed.as_deref().is_some_and(|f| f.contains("device")));
+    if split && a.stop.is_none() {
+        let b = run(Rules { reals, finite }, true);
+        if proved(&b) {
+            return (b, Some(Grade::UnderAssumptions));
+        }
+        if b.outputs.iter().filter(|o| o.proved).count()
+            > a.outputs.iter().filter(|o| o.proved).count()
+        {
+            return (b, None);
+        }
+    }
+    (a, None)
+}
+
+/// See [`crate::verify`].
+pub(crate) fn verify(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    options: &Options<'_>,
+) -> Outcome {
+    let t0 = Instant::now();
+    let p = problem::setup(base, dist, claim);
+    let (mut a, grade) = best(base, dist, claim, &p, options);
+    let all = grade.is_some() && p.errors.is_empty();
+    let mut assumptions = assumptions(&a, &p, base, dist);
+    let mut grade = if all { grade } else { None };
+    let mut outputs = Vec::new();
+    let fallback = |m: &Module, r: &[Lifted], i: u32| {
+        r.get(i as usize).map_or(m.entry_comp().root, |r| r.instr)
+    };
+    for k in 0..a.outputs.len() {
+        let (bi, di) = (
+            fallback(base, &a.base, a.outputs[k].base_rec),
+            fallback(dist, &a.dist, a.outputs[k].dist_rec),
+        );
+        let o = &a.outputs[k];
+        if let Some(t) = &o.assumed {
+            assumptions.push(Assumption { kind: AssumptionKind::Layout, text: t.clone(), at: None });
+        }
+        let (ok, reason, q) = (o.proved, o.reason.clone(), o.placement.clone());
+        let relation = if ok { relate::output(&a, base, k, bi, q.as_ref()) } else { None };
+        outputs.push(OutputResult {
+            index: k,
+            name: output_name(dist, k, a.outputs.len()),
+            base: bi,
+            dist: di,
+            verdict: if ok { Verdict::Proved } else { Verdict::Unknown },
+            relation,
+            reason,
+        });
+    }
+    if grade == Some(Grade::Reassociated) && !assumptions.is_empty() {
+        let weak = |k: AssumptionKind| !matches!(k, AssumptionKind::Layout | AssumptionKind::Inferred);
+        if assumptions.iter().any(|x| weak(x.kind)) {
+            grade = Some(Grade::UnderAssumptions);
+        }
+    }
+    let mut notes = p.notes.clone();
+    notes.extend(p.errors.iter().cloned());
+    let frontier = if all { Vec::new() } else { blame::frontier(&mut a, base, dist, &p, claim) };
+    let regrouped = if all && grade != Some(Grade::Exact) { regrouped(&a, dist) } else { Vec::new() };
+    let exhausted = a.stop.map(|s| match s {
+        Stop::Time => "time",
+        Stop::Nodes => "memory",
+        Stop::Steps => "steps",
+        Stop::Interrupted => "interrupted",
+    });
+    Outcome {
+        verdict: if all { Verdict::Proved } else { Verdict::Unknown },
+        grade,
+        assumptions,
+        regrouped,
+        outputs,
+        frontier,
+        mesh: p.mesh.clone(),
+        notes,
+        exhausted,
+        stats: Stats {
+            base_instructions: a.base.len(),
+            dist_instructions: a.dist.len(),
+            classes: a.st.len(),
+            frontier_events: a.replaced,
+            seconds: t0.elapsed().as_secs_f64(),
+            devices: p.devices as u32,
+        },
+    }
+}
+
+fn output_name(m: &Module, k: usize, n: usize) -> String {
+    let _ = m;
+    if n == 1 { "output".to_owned() } else { format!("output #{k}") }
+}
+
+/// Float sums whose grouping differs from the baseline's.
+fn regrouped(a: &Attempt, dist: &Module) -> Vec<Regrouped> {
+    let mut out: Vec<Regrouped> = Vec::new();
+    for r in &a.dist {
+        let ins = dist.instr(r.instr);
+        if !matches!(
+            ins.opcode,
+            Opcode::AllReduce | Opcode::AllReduceStart | Opcode::ReduceScatter
+        ) || r.base.is_none()
+        {
+            continue;
+        }
+        let Some(d) = dist.dtype(r.instr).filter(|d| d.is_float()) else { continue };
+        let add = ins.calls.first().is_some_and(|c| {
+            dist.instr(dist.comp(*c).root).opcode == Opcode::Add
+        });
+        if !add || out.iter().any(|x| x.instr == r.instr) {
+            continue;
+        }
+        out.push(Regrouped {
+            instr: r.instr,
+            dtype: d,
+            text: format!("a {d} sum is taken per device, then over the devices"),
+        });
+    }
+    out
+}
+
+/// Assumptions of laws, from the log, each once with its first instruction.
+fn assumptions(a: &Attempt, p: &Problem, base: &Module, dist: &Module) -> Vec<Assumption> {
+    let _ = (base, dist);
+    let mut out: Vec<Assumption> = Vec::new();
+    for t in &p.assumed {
+        out.push(Assumption { kind: AssumptionKind::Inferred, text: t.clone(), at: None });
+    }
+    let mut seen: Vec<&'static str> = Vec::new();
+    for u in &a.st.log {
+        if seen.contains(&u.law) {
+            continue;
+        }
+        seen.push(u.law);
+        let (side, recs, k) = if u.at >= DIST_TAG {
+            (Side::Dist, &a.dist, u.at - DIST_TAG)
+        } else {
+            (Side::Base, &a.base, u.at)
+        };
+        let at = recs.get(k as usize).map(|r| (side, r.instr));
+        let kind = match u.law {
+            "x / x = 1" => AssumptionKind::NonZero,
+            _ => AssumptionKind::Finite,
+        };
+        out.push(Assumption { kind, text: format!("{} (finite values)", u.law), at });
+    }
+    out
+}
+
+/// See [`crate::explain`].
+pub(crate) fn explain(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    options: &Options<'_>,
+    instr: InstrId,
+) -> Vec<ExplainStep> {
+    let p = problem::setup(base, dist, claim);
+    let (mut a, _) = best(base, dist, claim, &p, options);
+    relate::explain(&mut a, base, dist, instr)
+}

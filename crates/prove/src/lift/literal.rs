@@ -1,0 +1,222 @@
+//! Constants and iota.
+
+use super::{Lifter, Lv, dt_of};
+use crate::tv::{Tv, TvOps};
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
+use scalify_ir::{ArrayShape, Attrs, DType, InstrId, Literal, LiteralData};
+use scalify_terms::arith::{FIRST_SPECIAL, NAN, NEG_INF};
+use scalify_terms::{Coef, Dt, Lins, Val};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// Largest constant array whose elements become numbers.
+const MAX_NUMBERS: i64 = 1 << 12;
+/// Parameter ids from here on are constants and unknown values.
+const FIRST_CONST: u32 = 1 << 20;
+
+/// Constants of both programs, so that equal bytes are one leaf.
+#[derive(Default)]
+pub(crate) struct ConstTable {
+    ids: HashMap<(DType, Vec<i64>, Arc<[u8]>), u32, FxBuildHasher>,
+    specials: HashMap<(DType, Vec<u8>), u32, FxBuildHasher>,
+    next: u32,
+}
+
+impl ConstTable {
+    /// A leaf that equals no other.
+    pub(crate) fn unknown(&mut self) -> u32 {
+        self.next += 1;
+        FIRST_CONST + self.next
+    }
+
+    fn of(&mut self, a: &ArrayShape, b: &Arc<[u8]>) -> u32 {
+        let key = (a.dtype, a.dims.to_vec(), b.clone());
+        if let Some(&i) = self.ids.get(&key) {
+            return i;
+        }
+        let i = self.unknown();
+        self.ids.insert(key, i);
+        i
+    }
+
+    fn special(&mut self, d: DType, bytes: &[u8]) -> u32 {
+        let n = self.specials.len() as u32;
+        *self.specials.entry((d, bytes.to_vec())).or_insert(FIRST_SPECIAL + n)
+    }
+}
+
+/// One element as an integer or a float.
+enum Element {
+    Int(i128),
+    Float(f64),
+    Other,
+}
+
+fn element(d: DType, b: &[u8]) -> Element {
+    let le = |n: usize| -> u64 {
+        b.iter().take(n).enumerate().fold(0u64, |a, (i, &x)| a | u64::from(x) << (8 * i))
+    };
+    match d {
+        DType::Pred => Element::Int(i128::from(b[0] != 0)),
+        DType::S1 | DType::S2 | DType::S4 | DType::S8 => Element::Int(i128::from(b[0] as i8)),
+        DType::U1 | DType::U2 | DType::U4 | DType::U8 => Element::Int(i128::from(b[0])),
+        DType::S16 => Element::Int(i128::from(le(2) as u16 as i16)),
+        DType::U16 => Element::Int(i128::from(le(2))),
+        DType::S32 => Element::Int(i128::from(le(4) as u32 as i32)),
+        DType::U32 => Element::Int(i128::from(le(4))),
+        DType::S64 => Element::Int(i128::from(le(8) as i64)),
+        DType::U64 => Element::Int(i128::from(le(8))),
+        DType::F32 => Element::Float(f64::from(f32::from_bits(le(4) as u32))),
+        DType::F64 => Element::Float(f64::from_bits(le(8))),
+        DType::Bf16 => Element::Float(f64::from(f32::from_bits((le(2) as u32) << 16))),
+        DType::F16 => Element::Float(half_to_f64(le(2) as u16)),
+        _ => Element::Other,
+    }
+}
+
+/// IEEE binary16 to double, exact.
+fn half_to_f64(h: u16) -> f64 {
+    let sign = if h >> 15 == 1 { -1.0 } else { 1.0 };
+    let (e, m) = (i32::from(h >> 10 & 31), f64::from(h & 1023));
+    match e {
+        0 => sign * m * 2f64.powi(-24),
+        31 if m == 0.0 => sign * f64::INFINITY,
+        31 => f64::NAN,
+        _ => sign * (1024.0 + m) * 2f64.powi(e - 25),
+    }
+}
+
+impl Lifter<'_> {
+    pub(super) fn lift_constant(&mut self, i: InstrId) -> Result<Lv, String> {
+        let m = self.m;
+        let Some(l) = m.literal(i) else { return Err("constant without value".to_owned()) };
+        self.literal(l)
+    }
+
+    fn literal(&mut self, l: &Literal) -> Result<Lv, String> {
+        match &l.data {
+            LiteralData::Elided => Err("the value of the constant is elided in the file".to_owned()),
+            LiteralData::Tuple(t) => {
+                let v: Result<Vec<Lv>, String> = t.iter().map(|x| self.literal(x)).collect();
+                Ok(Lv::Tuple(v?.into_iter().collect()))
+            }
+            LiteralData::Dense(b) => {
+                let a = l.shape.as_array().ok_or("constant of no array")?;
+                Ok(Lv::T(self.dense(a, b)?))
+            }
+        }
+    }
+
+    /// The scalar element of a type.
+    fn number(&mut self, d: DType, b: &[u8]) -> Val {
+        let dt = dt_of(d);
+        match element(d, b) {
+            Element::Int(x) if dt == Dt::BOOL => self.st.bool(x != 0),
+            Element::Int(x) => match i64::try_from(x) {
+                Ok(x) if x.unsigned_abs() < 1 << 56 => self.st.int(x),
+                _ => {
+                    let id = self.consts.special(d, b);
+                    self.st.special(dt, id)
+                }
+            },
+            Element::Float(x) if x == 0.0 => self.st.zero(dt),
+            Element::Float(x) if x == f64::INFINITY => {
+                let v = self.st.special(dt, NEG_INF);
+                Val { coef: Coef::NEG, ..v }
+            }
+            Element::Float(x) if x == f64::NEG_INFINITY => self.st.special(dt, NEG_INF),
+            Element::Float(x) if x.is_nan() => self.st.special(dt, NAN),
+            Element::Float(x) => match self.st.coefs.float(x) {
+                Some(c) => self.st.constant(dt, c),
+                None => {
+                    let id = self.consts.special(d, b);
+                    self.st.special(dt, id)
+                }
+            },
+            Element::Other if b.iter().all(|&x| x == 0) => self.st.zero(dt),
+            Element::Other => {
+                let id = self.consts.special(d, b);
+                self.st.special(dt, id)
+            }
+        }
+    }
+
+    fn dense(&mut self, a: &ArrayShape, b: &Arc<[u8]>) -> Result<Tv, String> {
+        let w = a.dtype.literal_bytes();
+        let n = a.elements().ok_or("constant too large")?;
+        if b.len() as i64 != n * w as i64 {
+            return Err("constant with the wrong number of bytes".to_owned());
+        }
+        let dims = self.st.fresh_dims(&a.dims);
+        if n == 0 {
+            return Ok(Tv { val: self.st.zero(dt_of(a.dtype)), dims });
+        }
+        let first = &b[..w];
+        if b.chunks_exact(w).all(|x| x == first) {
+            return Ok(Tv { val: self.number(a.dtype, first), dims });
+        }
+        let dt = dt_of(a.dtype);
+        let atoms: SmallVec<[_; 8]> = dims.iter().flatten().copied().collect();
+        let sizes: SmallVec<[i64; 8]> = atoms.iter().map(|&x| self.st.lins.size(x)).collect();
+        // Integers that are linear in the index, or a small table of it.
+        if dt == Dt::INT && n <= scalify_terms::lin::MAX_TABLE {
+            let tab: Option<Vec<i64>> = b
+                .chunks_exact(w)
+                .map(|x| match element(a.dtype, x) {
+                    Element::Int(x) => i64::try_from(x).ok(),
+                    _ => None,
+                })
+                .collect();
+            if let Some(tab) = tab {
+                if tab.iter().all(|x| x.unsigned_abs() < 1 << 40) {
+                    let l = self.st.lins.from_table(&atoms, &sizes, &tab);
+                    let mut table = false;
+                    self.st.lins.for_terms(l, |_, t| table |= !atoms.contains(&t));
+                    if !table {
+                        return Ok(Tv { val: self.st.iota(l), dims });
+                    }
+                }
+            }
+        }
+        let m: SmallVec<[_; 8]> = atoms.iter().map(|&x| Lins::plain(x)).collect();
+        if n <= MAX_NUMBERS {
+            let mut vals = Vec::with_capacity(n as usize);
+            let mut all = true;
+            for x in b.chunks_exact(w) {
+                let v = self.number(a.dtype, x);
+                match self.st.as_const(&v) {
+                    Some(c) => vals.push(c),
+                    None => {
+                        all = false;
+                        break;
+                    }
+                }
+            }
+            if all {
+                return Ok(Tv { val: self.st.array(dt, &sizes, vals, &m), dims });
+            }
+        }
+        let id = self.consts.of(a, b);
+        Ok(Tv { val: self.st.param(id, dt, &sizes, &m), dims })
+    }
+
+    pub(super) fn lift_iota(&mut self, i: InstrId) -> Result<Tv, String> {
+        let (dims, d) = self.array(i)?;
+        let Attrs::Iota(k) = self.m.instr(i).attrs else { return Err("iota without dimension".into()) };
+        let t = self.st.fresh_dims(dims);
+        let n = *dims.get(k as usize).ok_or("iota dimension out of range")?;
+        let idx = self.st.dim_index(&t[k as usize]);
+        let v = self.st.iota(idx);
+        let val = if d.is_int() {
+            let fits = d.int_range().is_some_and(|r| i128::from(n - 1) <= r.1);
+            if !fits {
+                return Err("iota overflows its type".to_owned());
+            }
+            v
+        } else {
+            self.convert(DType::S64, d, &v)?
+        };
+        Ok(Tv { val, dims: t })
+    }
+}

@@ -1,0 +1,458 @@
+//! Contractions, reductions, convolutions and gathers.
+
+use super::{Lifter, Lv, dt_of};
+use crate::tv::{Atoms, Tv, TvOps};
+use scalify_ir::{Attrs, CompId, DType, InstrId, Opcode};
+use scalify_terms::{Ax, Coef, Dt, Lins, Val};
+use smallvec::SmallVec;
+
+const REACH: &str = "index arithmetic is out of reach";
+
+/// A reduction that the terms know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Monoid {
+    /// Sum (disjunction of booleans).
+    Add,
+    /// Product (conjunction of booleans).
+    Mul,
+    /// Largest.
+    Max,
+    /// Smallest.
+    Min,
+}
+
+impl Monoid {
+    /// Name for reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Monoid::Add => "add",
+            Monoid::Mul => "multiply",
+            Monoid::Max => "maximum",
+            Monoid::Min => "minimum",
+        }
+    }
+}
+
+impl Lifter<'_> {
+    /// The monoid of a reducer of two scalars.
+    pub(super) fn monoid(&self, c: CompId) -> Option<Monoid> {
+        let m = self.m;
+        let comp = m.comp(c);
+        if comp.params.len() != 2 {
+            return None;
+        }
+        let root = m.instr(comp.root);
+        let op = match root.opcode {
+            Opcode::Add | Opcode::Or => Monoid::Add,
+            Opcode::Multiply | Opcode::And => Monoid::Mul,
+            Opcode::Maximum => Monoid::Max,
+            Opcode::Minimum => Monoid::Min,
+            _ => return None,
+        };
+        let d = m.dtype(comp.root)?;
+        if matches!(root.opcode, Opcode::Or | Opcode::And) && d != DType::Pred {
+            return None;
+        }
+        let (a, b) = (root.operands.first()?, root.operands.get(1)?);
+        let p = &comp.params;
+        ((*a == p[0] && *b == p[1]) || (*a == p[1] && *b == p[0])).then_some(op)
+    }
+
+    /// `x` reduced over the atoms. `None` if a law gives up.
+    pub(super) fn reduce_over(
+        &mut self,
+        op: Monoid,
+        d: DType,
+        x: &Val,
+        bound: &[Ax],
+    ) -> Result<Val, String> {
+        let dt = dt_of(d);
+        let give_up = || REACH.to_owned();
+        if dt == Dt::BOOL {
+            return match op {
+                Monoid::Mul | Monoid::Min => self.st.and_over(x, bound).ok_or_else(give_up),
+                Monoid::Add | Monoid::Max => {
+                    let n = self.st.not(x);
+                    let a = self.st.and_over(&n, bound).ok_or_else(give_up)?;
+                    Ok(self.st.not(&a))
+                }
+            };
+        }
+        let v = match op {
+            Monoid::Add => {
+                let v = self.st.sum(dt, x, bound).ok_or_else(give_up)?;
+                if dt == Dt::INT { self.checked(v, d)? } else { v }
+            }
+            Monoid::Max => self.st.max_over(dt, x, bound).ok_or_else(give_up)?,
+            Monoid::Min => self.st.min_over(dt, x, bound).ok_or_else(give_up)?,
+            Monoid::Mul => return Err("products over an axis are not lifted".to_owned()),
+        };
+        Ok(v)
+    }
+
+    /// An integer sum that provably fits its type.
+    fn checked(&mut self, v: Val, d: DType) -> Result<Val, String> {
+        match (self.st.int_range(&v), d.int_range()) {
+            (Some((lo, hi)), Some((a, b))) if i128::from(lo) >= a && i128::from(hi) <= b => Ok(v),
+            _ => Err(format!("the sum may overflow {d}")),
+        }
+    }
+
+    /// Two values combined.
+    pub(super) fn combine(&mut self, op: Monoid, d: DType, a: &Val, b: &Val) -> Result<Val, String> {
+        let dt = dt_of(d);
+        let pair = [a.clone(), b.clone()];
+        if dt == Dt::BOOL {
+            return Ok(match op {
+                Monoid::Mul | Monoid::Min => self.st.and(&pair),
+                _ => self.st.or(&pair),
+            });
+        }
+        let v = match op {
+            Monoid::Add => self.st.add(dt, &pair),
+            Monoid::Mul => self.st.mul(dt, a, b),
+            Monoid::Max => self.st.max(dt, &pair),
+            Monoid::Min => self.st.min(dt, &pair),
+        };
+        let v = v.ok_or_else(|| REACH.to_owned())?;
+        if dt == Dt::INT { self.checked(v, d) } else { Ok(v) }
+    }
+
+    /// True if `v` is neutral for the monoid in this type.
+    fn is_identity(&mut self, op: Monoid, d: DType, v: &Val) -> bool {
+        let dt = dt_of(d);
+        if dt == Dt::BOOL {
+            let unit = matches!(op, Monoid::Mul | Monoid::Min);
+            return self.st.as_bool(v) == Some(unit);
+        }
+        match op {
+            Monoid::Add => self.st.is_zero(v),
+            Monoid::Mul => self.st.as_const(v) == Some(Coef::ONE),
+            Monoid::Max | Monoid::Min => {
+                let want_neg = op == Monoid::Max;
+                if dt == Dt::INT {
+                    let (lo, hi) = d.int_range().unwrap_or((0, 0));
+                    let unit = if want_neg { lo } else { hi };
+                    return self.st.as_int(v).map(i128::from) == Some(unit);
+                }
+                let c = self.st.class(v.r.class).op;
+                let neg = self.st.coefs.sign(v.coef) > 0;
+                c == scalify_terms::Op::Const(scalify_terms::arith::NEG_INF) && neg == want_neg
+            }
+        }
+    }
+
+    pub(super) fn lift_reduce(&mut self, i: InstrId, v: &[Lv]) -> Result<Lv, String> {
+        let m = self.m;
+        let ins = m.instr(i);
+        let Attrs::Dims(ds) = &ins.attrs else { return Err("reduce without dimensions".into()) };
+        let body = *ins.calls.first().ok_or("reduce without reducer")?;
+        let op = if v.len() == 2 { self.monoid(body) } else { None };
+        let Some(op) = op.filter(|&o| o != Monoid::Mul || m.dtype(i) == Some(DType::Pred)) else {
+            return self.lift_batched(i, v);
+        };
+        let (_, d) = self.array(i)?;
+        let x = v[0].tensor().ok_or("operand is no array")?;
+        let init = v[1].tensor().ok_or("initial value is no array")?.val.clone();
+        let mut bound: SmallVec<[Ax; 8]> = SmallVec::new();
+        let mut dims: SmallVec<[Atoms; 4]> = SmallVec::new();
+        for (k, a) in x.dims.iter().enumerate() {
+            if ds.contains(&(k as i64)) {
+                bound.extend(a.iter().copied());
+            } else {
+                dims.push(a.clone());
+            }
+        }
+        let mut r = self.reduce_over(op, d, &x.val, &bound)?;
+        if !self.is_identity(op, d, &init) {
+            r = self.combine(op, d, &init, &r)?;
+        }
+        Ok(Lv::T(Tv { val: r, dims }))
+    }
+
+    /// Both operands in the type the products are summed in.
+    fn accumulate_type(&self, i: InstrId, ops: [InstrId; 2]) -> Result<(DType, DType), String> {
+        let out = self.array(i)?.1;
+        let mut acc = out;
+        for o in ops {
+            let d = self.array(o)?.1;
+            if d.is_float() && acc.is_float() && d.bits() > acc.bits() {
+                acc = d;
+            }
+        }
+        Ok((acc, out))
+    }
+
+    pub(super) fn lift_dot(&mut self, i: InstrId, a: &Tv, b: &Tv) -> Result<Tv, String> {
+        let ins = self.m.instr(i);
+        let Attrs::Dot(dn) = &ins.attrs else { return Err("dot without dimensions".into()) };
+        if dn.sparsity.is_some() {
+            return Err("sparse dot".to_owned());
+        }
+        let (acc, out) = self.accumulate_type(i, [ins.operands[0], ins.operands[1]])?;
+        let mut a = a.clone();
+        let mut b = self.st.freshen(b).ok_or(REACH)?;
+        for (t, o) in [(&mut a, ins.operands[0]), (&mut b, ins.operands[1])] {
+            let d = self.array(o)?.1;
+            t.val = self.convert(d, acc, &t.val.clone())?;
+        }
+        let pairs: SmallVec<[(usize, usize); 4]> = dn
+            .lhs_batch
+            .iter()
+            .zip(&dn.rhs_batch)
+            .chain(dn.lhs_contracting.iter().zip(&dn.rhs_contracting))
+            .map(|(&l, &r)| (l as usize, r as usize))
+            .collect();
+        let mut map: SmallVec<[(Ax, Ax); 8]> = SmallVec::new();
+        for &(l, r) in &pairs {
+            self.st.refine(&mut a, l, &mut b, r).ok_or("dimension splits clash")?;
+        }
+        for &(l, r) in &pairs {
+            map.extend(b.dims[r].iter().copied().zip(a.dims[l].iter().copied()));
+        }
+        self.st.rename(&mut b, &map).ok_or(REACH)?;
+        let bound: SmallVec<[Ax; 8]> =
+            dn.lhs_contracting.iter().flat_map(|&l| a.dims[l as usize].iter().copied()).collect();
+        let mut dims: SmallVec<[Atoms; 4]> = SmallVec::new();
+        for &l in &dn.lhs_batch {
+            dims.push(a.dims[l as usize].clone());
+        }
+        for (k, d) in a.dims.iter().enumerate() {
+            let k = k as i64;
+            if !dn.lhs_batch.contains(&k) && !dn.lhs_contracting.contains(&k) {
+                dims.push(d.clone());
+            }
+        }
+        for (k, d) in b.dims.iter().enumerate() {
+            let k = k as i64;
+            if !dn.rhs_batch.contains(&k) && !dn.rhs_contracting.contains(&k) {
+                dims.push(d.clone());
+            }
+        }
+        let val = self.st.dot(dt_of(acc), &a.val, &b.val, &bound).ok_or(REACH)?;
+        let val = if acc.is_int() { self.checked(val, acc)? } else { val };
+        let val = self.convert(acc, out, &val)?;
+        let mut t = Tv { val, dims };
+        self.st.fuse_dims(&mut t).ok_or(REACH)?;
+        Ok(t)
+    }
+
+    pub(super) fn lift_convolution(&mut self, i: InstrId, x: &Tv, k: &Tv) -> Result<Tv, String> {
+        let ins = self.m.instr(i);
+        let Attrs::Conv(c) = &ins.attrs else { return Err("convolution without window".into()) };
+        let (acc, out) = self.accumulate_type(i, [ins.operands[0], ins.operands[1]])?;
+        let (out_sizes, _) = self.array(i)?;
+        let dt = dt_of(acc);
+        let mut x = self.st.freshen(x).ok_or(REACH)?;
+        let mut k = self.st.freshen(k).ok_or(REACH)?;
+        x.val = self.convert(self.array(ins.operands[0])?.1, acc, &x.val)?;
+        k.val = self.convert(self.array(ins.operands[1])?.1, acc, &k.val)?;
+        let zero = Tv::scalar(if dt == Dt::INT { self.st.int(0) } else { self.st.zero(dt) });
+        let (fg, bg) = (c.feature_group_count.max(1), c.batch_group_count.max(1));
+        // Split grouped dimensions into (group, rest) so that atoms match.
+        let group = |s: &mut Self, t: &mut Tv, dim: i64, g: i64| -> Result<(), String> {
+            let d = dim as usize;
+            if g > 1 {
+                let mut sizes: SmallVec<[i64; 6]> =
+                    t.dims.iter().map(|a| s.st.dim_size(a)).collect();
+                let n = sizes[d];
+                sizes[d] = g;
+                sizes.insert(d + 1, n / g);
+                let r = s.st.reshape(t, &sizes).ok_or(REACH)?;
+                let mut dims = r.dims;
+                let minor = dims.remove(d + 1);
+                dims[d].extend(minor);
+                *t = Tv { val: r.val, dims };
+            }
+            Ok(())
+        };
+        let spatial = c.window.len();
+        let mut bound: SmallVec<[Ax; 8]> = SmallVec::new();
+        let mut y_dims: Vec<Atoms> = Vec::new();
+        for s in 0..spatial {
+            let w = &c.window[s];
+            let (xd, kd) = (c.input_spatial[s] as usize, c.kernel_spatial[s] as usize);
+            // Base dilation and padding of the input.
+            let rank = x.dims.len();
+            let mut conf = vec![scalify_ir::PadDim::default(); rank];
+            conf[xd] = scalify_ir::PadDim {
+                low: w.pad_low,
+                high: w.pad_high,
+                interior: w.base_dilation - 1,
+            };
+            x = self.pad_with(&x, &zero, &conf, acc)?;
+            let padded = self.st.dim_size(&x.dims[xd]);
+            let n_out = out_sizes[c.output_spatial[s] as usize];
+            let y = self.st.fresh_dims(&[n_out]).remove(0);
+            let v = self.st.fresh_dims(&[w.size]).remove(0);
+            let mut parts: SmallVec<[(i64, scalify_terms::LinId); 2]> = SmallVec::new();
+            if let Some(&a) = y.first() {
+                parts.push((w.stride, Lins::plain(a)));
+            }
+            if let Some(&a) = v.first() {
+                parts.push((w.window_dilation, Lins::plain(a)));
+            }
+            let at = self.st.lins.combine(&parts).ok_or(REACH)?;
+            let (lo, hi) = self.st.lins.range(at);
+            if n_out > 0 && (lo < 0 || hi >= padded.max(1)) {
+                return Err("window leaves the padded input".to_owned());
+            }
+            self.st.index_dim(&mut x, xd, at).ok_or(REACH)?;
+            let mut kat = match v.first() {
+                Some(&a) => Lins::plain(a),
+                None => self.st.lins.constant(0),
+            };
+            if w.reversal {
+                let top = self.st.lins.constant(w.size - 1);
+                kat = self.st.lins.combine(&[(1, top), (-1, kat)]).ok_or(REACH)?;
+            }
+            self.st.index_dim(&mut k, kd, kat).ok_or(REACH)?;
+            bound.extend(v.iter().copied());
+            y_dims.push(y);
+        }
+        let (xb, xf) = (c.input_batch as usize, c.input_feature as usize);
+        let (ki, ko) = (c.kernel_input_feature as usize, c.kernel_output_feature as usize);
+        group(self, &mut x, xf as i64, fg)?;
+        group(self, &mut x, xb as i64, bg)?;
+        group(self, &mut k, ko as i64, fg.max(bg))?;
+        if fg > 1 && bg > 1 {
+            return Err("feature and batch groups together".to_owned());
+        }
+        // Group atoms of the input are those of the kernel's output features.
+        let g = fg.max(bg);
+        let mut map: SmallVec<[(Ax, Ax); 8]> = SmallVec::new();
+        let take_group = |st: &scalify_terms::Store, d: &Atoms, g: i64| -> Option<usize> {
+            let mut p = 1;
+            for (n, &a) in d.iter().enumerate() {
+                if p == g {
+                    return Some(n);
+                }
+                p *= st.lins.size(a);
+            }
+            (p == g).then_some(d.len())
+        };
+        let mut k_out: Atoms = k.dims[ko].clone();
+        let mut x_batch: Atoms = x.dims[xb].clone();
+        let mut x_feat: Atoms = x.dims[xf].clone();
+        if g > 1 {
+            let side = if fg > 1 { &mut x_feat } else { &mut x_batch };
+            let (p, q) = (
+                take_group(self.st, side, g).ok_or("group splits clash")?,
+                take_group(self.st, &k_out, g).ok_or("group splits clash")?,
+            );
+            let (xs, ks): (Atoms, Atoms) = (side[..p].into(), k_out[..q].into());
+            if xs.len() != ks.len()
+                || xs.iter().zip(&ks).any(|(&a, &b)| self.st.lins.size(a) != self.st.lins.size(b))
+            {
+                return Err("group splits clash".to_owned());
+            }
+            map.extend(ks.iter().copied().zip(xs.iter().copied()));
+            side.drain(..p);
+        }
+        // Contract features.
+        x.dims[xf] = x_feat.clone();
+        self.st.refine(&mut x, xf, &mut k, ki).ok_or("dimension splits clash")?;
+        map.extend(k.dims[ki].iter().copied().zip(x.dims[xf].iter().copied()));
+        bound.extend(x.dims[xf].iter().copied());
+        self.st.rename(&mut k, &map).ok_or(REACH)?;
+        k_out = k.dims[ko].clone();
+        let val = self.st.dot(dt, &x.val, &k.val, &bound).ok_or(REACH)?;
+        let val = if acc.is_int() { self.checked(val, acc)? } else { val };
+        let val = self.convert(acc, out, &val)?;
+        let mut dims: SmallVec<[Atoms; 4]> = SmallVec::from_elem(Atoms::new(), out_sizes.len());
+        dims[c.output_batch as usize] = x_batch;
+        dims[c.output_feature as usize] = k_out;
+        for (s, y) in y_dims.into_iter().enumerate() {
+            dims[c.output_spatial[s] as usize] = y;
+        }
+        Ok(Tv { val, dims })
+    }
+
+    pub(super) fn lift_gather(&mut self, i: InstrId, x: &Tv, idx: &Tv) -> Result<Tv, String> {
+        let (out_sizes, d) = self.array(i)?;
+        let dt = dt_of(d);
+        let Attrs::Gather(g) = &self.m.instr(i).attrs else {
+            return Err("gather without dimensions".to_owned());
+        };
+        let mut x = self.st.freshen(x).ok_or(REACH)?;
+        let mut idx = idx.clone();
+        let ivd = g.index_vector_dim as usize;
+        let has_vector = ivd < idx.dims.len();
+        // Batch dimensions of the result come from the indices, in order.
+        let batch: Vec<usize> = (0..idx.dims.len()).filter(|&k| k != ivd).collect();
+        // Operand batching dims share atoms with the indices' batching dims.
+        for (&o, &b) in g.operand_batching_dims.iter().zip(&g.start_indices_batching_dims) {
+            self.st
+                .refine(&mut idx, b as usize, &mut x, o as usize)
+                .ok_or("dimension splits clash")?;
+            let map: SmallVec<[(Ax, Ax); 4]> =
+                x.dims[o as usize].iter().copied().zip(idx.dims[b as usize].iter().copied()).collect();
+            self.st.rename(&mut x, &map).ok_or(REACH)?;
+        }
+        let component = |s: &mut Self, idx: &Tv, c: usize| -> Result<Val, String> {
+            let mut t = idx.clone();
+            if has_vector && !t.dims[ivd].is_empty() {
+                let l = s.st.lins.constant(c as i64);
+                s.st.index_dim(&mut t, ivd, l).ok_or(REACH)?;
+            }
+            Ok(t.val)
+        };
+        // Offset dimensions of the result, in order of the operand's
+        // dimensions that are neither collapsed nor batching.
+        let mut offsets: Vec<Atoms> = Vec::new();
+        for k in 0..x.dims.len() {
+            let kk = k as i64;
+            let n = self.st.dim_size(&x.dims[k]);
+            let w = g.slice_sizes[k];
+            if g.operand_batching_dims.contains(&kk) {
+                continue;
+            }
+            let collapsed = g.collapsed_slice_dims.contains(&kk);
+            let at = g.start_index_map.iter().position(|&d| d == kk);
+            let start = match at {
+                Some(c) => {
+                    let v = component(self, &idx, c)?;
+                    Some(self.clamp_start(&v, n - w).ok_or(REACH)?)
+                }
+                None => None,
+            };
+            let zero = start.as_ref().is_none_or(|s| self.st.as_int(s) == Some(0));
+            if zero && w == n {
+                if !collapsed {
+                    offsets.push(x.dims[k].clone());
+                }
+                continue;
+            }
+            let start = match start {
+                Some(s) => s,
+                None => self.st.int(0),
+            };
+            let j = self.st.fresh_dims(&[w]).remove(0);
+            let mut v = start;
+            if let Some(&a) = j.first() {
+                let a = self.st.iota(Lins::plain(a));
+                v = self.st.add(Dt::INT, &[v, a]).ok_or(REACH)?;
+            }
+            let val = self.read_at(&mut x.clone(), k, &v, dt)?;
+            x.val = val;
+            x.dims[k] = Atoms::new();
+            if !collapsed {
+                offsets.push(j);
+            }
+        }
+        let mut dims: SmallVec<[Atoms; 4]> = SmallVec::new();
+        let (mut b, mut o) = (batch.iter(), offsets.into_iter());
+        for k in 0..out_sizes.len() {
+            let a = if g.offset_dims.contains(&(k as i64)) {
+                o.next()
+            } else {
+                b.next().map(|&k| idx.dims[k].clone())
+            };
+            dims.push(a.ok_or("gather dimensions do not add up")?);
+        }
+        let t = Tv { val: x.val, dims };
+        // A dimension of the operand and one of the indices may share atoms
+        // only through batching; anything else is freshly named already.
+        Ok(t)
+    }
+}

@@ -1,0 +1,200 @@
+//! Borders between global and per-device values: manual computations of
+//! Shardy and GSPMD, and the placement of parameters and results.
+
+use super::{Lifter, Lv};
+use crate::tv::{Atoms, Tv, TvOps};
+use scalify_claim::{NamedMesh, Placement, parse_manual_axes, parse_sdy_meshes, parse_sdy_shardings};
+use scalify_ir::{InstrId, Module};
+use scalify_terms::{Ax, Lins, Subst};
+use smallvec::SmallVec;
+
+/// Meshes that the module declares.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RegionInfo {
+    pub(crate) meshes: Vec<NamedMesh>,
+}
+
+impl RegionInfo {
+    /// Reads the header of a module.
+    pub(crate) fn of(m: &Module) -> Self {
+        let meshes =
+            m.header_attr("xla.sdy.meshes").and_then(|t| parse_sdy_meshes(t).ok()).unwrap_or_default();
+        RegionInfo { meshes }
+    }
+}
+
+impl Lifter<'_> {
+    /// The block of a global value that each device holds.
+    pub(crate) fn to_local(&mut self, t: &Tv, p: &Placement) -> Result<Tv, String> {
+        let mut t = t.clone();
+        for (k, d) in p.dims.iter().enumerate() {
+            if d.tiles <= 1 {
+                continue;
+            }
+            let n = self.st.dim_size(&t.dims[k]);
+            if n % i64::from(d.tiles) != 0 {
+                return Err(format!("dimension {k} of size {n} does not split into {} equal tiles", d.tiles));
+            }
+            let len = n / i64::from(d.tiles);
+            let tab: Vec<i64> = d.tile_of_device.iter().map(|&x| i64::from(x) * len).collect();
+            let start = self.dev.table(&mut self.st.lins, &tab);
+            self.dynamic_cut_at(&mut t, k, start, len)
+                .ok_or("index arithmetic is out of reach")?;
+        }
+        t.val = self.st.norm(t.val);
+        Ok(t)
+    }
+
+    /// The global value whose blocks the devices hold. The value may depend
+    /// on no device digit that the placement does not name.
+    pub(crate) fn to_global(&mut self, t: &Tv, p: &Placement) -> Result<Tv, String> {
+        let mut t = t.clone();
+        let mut map = Subst::new();
+        let mut used: SmallVec<[usize; 8]> = SmallVec::new();
+        for (k, d) in p.dims.iter().enumerate() {
+            if d.tiles <= 1 {
+                continue;
+            }
+            let tab: Vec<i64> = d.tile_of_device.iter().map(|&x| i64::from(x)).collect();
+            let coefs = self.dev.linear(&tab).ok_or("the device order of the mesh is not row-major")?;
+            let mut digits: SmallVec<[usize; 4]> = (0..coefs.len()).filter(|&i| coefs[i] != 0).collect();
+            digits.sort_by_key(|&i| std::cmp::Reverse(coefs[i]));
+            let mut stride = 1;
+            for &i in digits.iter().rev() {
+                if coefs[i] != stride || used.contains(&i) {
+                    return Err("a mesh axis tiles in an unexpected order".to_owned());
+                }
+                stride *= self.dev.digits[i].1;
+            }
+            if stride != i64::from(d.tiles) {
+                return Err("tiles and mesh axes do not agree".to_owned());
+            }
+            let mut dim = Atoms::new();
+            for &i in &digits {
+                let (a, n) = self.dev.digits[i];
+                let g = self.st.lins.local(n);
+                map.set(a, Lins::plain(g));
+                dim.push(g);
+                used.push(i);
+            }
+            dim.extend(t.dims[k].iter().copied());
+            t.dims[k] = dim;
+        }
+        for (i, &(a, _)) in self.dev.digits.clone().iter().enumerate() {
+            if !used.contains(&i) && self.st.ref_mentions(&t.val.r, a) {
+                return Err(format!(
+                    "the value differs between devices along {}, which its sharding says it does not",
+                    self.dev.names(&[i]).join(", ")
+                ));
+            }
+        }
+        t.val = self.st.subst(&t.val, &map).ok_or("index arithmetic is out of reach")?;
+        self.st.fuse_dims(&mut t).ok_or("index arithmetic is out of reach")?;
+        Ok(t)
+    }
+
+    fn sdy_placements(
+        &self,
+        i: InstrId,
+        key: &str,
+        ranks: &[usize],
+    ) -> Result<Vec<Placement>, String> {
+        let m = self.m;
+        let text = m.frontend_attr(i, key).ok_or_else(|| format!("no attribute {key}"))?;
+        let list = parse_sdy_shardings(text).map_err(|e| format!("{key}: {e}"))?;
+        let manual = match m.frontend_attr(i, "xla.sdy.manual_axes") {
+            Some(t) => Some(parse_manual_axes(t).map_err(|e| format!("manual axes: {e}"))?),
+            None => None,
+        };
+        if list.len() != ranks.len() {
+            return Err(format!("{key} has {} entries for {} values", list.len(), ranks.len()));
+        }
+        let mut out = Vec::new();
+        for (s, &rank) in list.iter().zip(ranks) {
+            let mesh = s.resolve(&self.region.meshes).ok_or("unknown mesh")?;
+            let mut sh = s.sharding.clone();
+            if let Some(man) = &manual {
+                for d in sh.dims.iter_mut() {
+                    d.axes.retain(|a| man.contains(&a.name));
+                }
+            }
+            sh.replicated.clear();
+            let p = Placement::from_axes(mesh, &sh, rank, self.dev.count as u32)
+                .map_err(|e| e.to_string())?;
+            out.push(p);
+        }
+        Ok(out)
+    }
+
+    fn per_value(
+        &mut self,
+        i: InstrId,
+        key: &str,
+        v: &[Lv],
+        local: bool,
+    ) -> Result<Lv, String> {
+        // One result per operand (tuple), or one array.
+        let flat: Vec<Lv> = v.iter().flat_map(Lv::leaves).collect();
+        let ts: Option<Vec<&Tv>> = flat.iter().map(Lv::tensor).collect();
+        let ts = ts.ok_or("a value is no array")?;
+        let ranks: Vec<usize> = ts.iter().map(|t| t.dims.len()).collect();
+        let ps = self.sdy_placements(i, key, &ranks)?;
+        let mut out: Vec<Lv> = Vec::new();
+        for (t, p) in ts.iter().zip(&ps) {
+            out.push(Lv::T(if local { self.to_local(t, p)? } else { self.to_global(t, p)? }));
+        }
+        let tuple = self.m.shape(i).as_tuple().is_some();
+        match (tuple, out.len()) {
+            (false, 1) => Ok(out.remove(0)),
+            (true, _) => Ok(Lv::Tuple(out.into_iter().collect())),
+            _ => Err("values and results do not agree".to_owned()),
+        }
+    }
+
+    /// Custom calls that mark borders and annotations; `None` if it is none.
+    pub(super) fn lift_border(
+        &mut self,
+        i: InstrId,
+        target: &str,
+        v: &[Lv],
+    ) -> Option<Result<Lv, String>> {
+        let one = |v: &[Lv]| -> Result<Tv, String> {
+            v.first().and_then(Lv::tensor).cloned().ok_or_else(|| "no array".to_owned())
+        };
+        Some(match target {
+            "xla.sdy.GlobalToLocalShape" => self.per_value(i, "xla.sdy.in_shardings", v, true),
+            "xla.sdy.LocalToGlobalShape" => self.per_value(i, "xla.sdy.out_shardings", v, false),
+            "Sharding" | "xla.sdy.FuncResultSharding" | "xla.sdy.ShardingConstraint"
+            | "LayoutConstraint" | "annotate_device_placement" => {
+                v.first().cloned().ok_or_else(|| "no operand".to_owned())
+            }
+            "SPMDFullToShardShape" => one(v).and_then(|t| {
+                let from = self.m.instr(i).operands[0];
+                let s = self.m.sharding(from).ok_or("the operand has no sharding")?;
+                let p = Placement::from_op_sharding(s, t.dims.len(), self.dev.count as u32)
+                    .map_err(|e| e.to_string())?;
+                Ok(Lv::T(self.to_local(&t, &p)?))
+            }),
+            "SPMDShardToFullShape" => one(v).and_then(|t| {
+                let s = self.m.sharding(i).ok_or("the result has no sharding")?;
+                let p = Placement::from_op_sharding(s, t.dims.len(), self.dev.count as u32)
+                    .map_err(|e| e.to_string())?;
+                Ok(Lv::T(self.to_global(&t, &p)?))
+            }),
+            _ => return None,
+        })
+    }
+
+    /// Device digits that a value depends on.
+    pub(crate) fn device_digits_of(&self, t: &Tv) -> Vec<usize> {
+        (0..self.dev.digits.len())
+            .filter(|&k| self.st.ref_mentions(&t.val.r, self.dev.digits[k].0))
+            .collect()
+    }
+
+    /// Atoms as a list (helper of borders).
+    #[allow(dead_code)]
+    fn atoms(t: &Tv) -> SmallVec<[Ax; 8]> {
+        t.atoms()
+    }
+}

@@ -1,0 +1,120 @@
+//! Scatter: `operand + sum_b [b lands here] update_b`; other combiners on
+//! whole arrays.
+
+use super::{Lifter, Lv, dt_of};
+use crate::lift::reduce::Monoid;
+use crate::tv::{Atoms, Tv, TvOps};
+use scalify_ir::{Attrs, InstrId};
+use scalify_terms::{Ax, Dt, Lins, Val};
+use smallvec::SmallVec;
+
+const REACH: &str = "index arithmetic is out of reach";
+
+impl Lifter<'_> {
+    pub(super) fn lift_scatter(&mut self, i: InstrId, v: &[Lv]) -> Result<Lv, String> {
+        let m = self.m;
+        let ins = m.instr(i);
+        let body = *ins.calls.first().ok_or("scatter without combiner")?;
+        if v.len() != 3 || self.monoid(body) != Some(Monoid::Add) || !self.st.rules.reals {
+            return self.lift_opaque(i, v);
+        }
+        match self.scatter_add(i, v) {
+            Ok(t) => Ok(Lv::T(t)),
+            Err(_) => self.lift_opaque(i, v),
+        }
+    }
+
+    fn scatter_add(&mut self, i: InstrId, v: &[Lv]) -> Result<Tv, String> {
+        let (sizes, d) = self.array(i)?;
+        let dt = dt_of(d);
+        if dt == Dt::INT || dt == Dt::BOOL {
+            return Err("integer scatter".to_owned());
+        }
+        let Attrs::Scatter(s) = &self.m.instr(i).attrs else {
+            return Err("scatter without dimensions".to_owned());
+        };
+        let x = v[0].tensor().ok_or("no array")?.clone();
+        let mut idx = v[1].tensor().ok_or("no array")?.clone();
+        let mut u = self.st.freshen(v[2].tensor().ok_or("no array")?).ok_or(REACH)?;
+        let ivd = s.index_vector_dim as usize;
+        let batch: Vec<usize> = (0..idx.dims.len()).filter(|&k| k != ivd).collect();
+        let u_batch: Vec<usize> =
+            (0..u.dims.len()).filter(|&k| !s.update_window_dims.contains(&(k as i64))).collect();
+        if batch.len() != u_batch.len() {
+            return Err("scatter dimensions do not add up".to_owned());
+        }
+        idx = self.st.freshen(&idx).ok_or(REACH)?;
+        for (&a, &b) in batch.iter().zip(&u_batch) {
+            self.st.refine(&mut idx, a, &mut u, b).ok_or("dimension splits clash")?;
+        }
+        let mut map: SmallVec<[(Ax, Ax); 8]> = SmallVec::new();
+        for (&a, &b) in batch.iter().zip(&u_batch) {
+            map.extend(u.dims[b].iter().copied().zip(idx.dims[a].iter().copied()));
+        }
+        self.st.rename(&mut u, &map).ok_or(REACH)?;
+        // Result dims: window dims that cover the operand take the update's
+        // atoms; indexed dims get fresh atoms and a predicate.
+        let mut dims: SmallVec<[Atoms; 4]> = SmallVec::new();
+        let mut preds: SmallVec<[Val; 4]> = SmallVec::new();
+        let mut windows = s.update_window_dims.iter();
+        let mut not_bound: SmallVec<[Ax; 8]> = SmallVec::new();
+        for k in 0..sizes.len() {
+            let kk = k as i64;
+            let at = s.scatter_dims_to_operand_dims.iter().position(|&d| d == kk);
+            let inserted = s.inserted_window_dims.contains(&kk);
+            let batching = s.input_batching_dims.iter().position(|&d| d == kk);
+            if let Some(p) = batching {
+                let b = s.scatter_indices_batching_dims[p] as usize;
+                dims.push(idx.dims[b].clone());
+                not_bound.extend(idx.dims[b].iter().copied());
+                continue;
+            }
+            let window = if inserted { None } else { windows.next().map(|&w| w as usize) };
+            let w = window.map_or(1, |w| self.st.dim_size(&u.dims[w]));
+            match at {
+                None => {
+                    let wd = window.ok_or("scatter dimensions do not add up")?;
+                    if w != sizes[k] {
+                        return Err("partial window without an index".to_owned());
+                    }
+                    dims.push(u.dims[wd].clone());
+                    not_bound.extend(u.dims[wd].iter().copied());
+                }
+                Some(c) => {
+                    if w != 1 {
+                        return Err("window wider than one on an indexed dimension".to_owned());
+                    }
+                    let mut t = idx.clone();
+                    if ivd < t.dims.len() && !t.dims[ivd].is_empty() {
+                        let l = self.st.lins.constant(c as i64);
+                        self.st.index_dim(&mut t, ivd, l).ok_or(REACH)?;
+                    }
+                    let a = self.st.fresh_dims(&[sizes[k]]).remove(0);
+                    let here = match a.first() {
+                        Some(&a) => Lins::plain(a),
+                        None => self.st.lins.constant(0),
+                    };
+                    let minus = self.st.lins.combine(&[(-1, here)]).ok_or(REACH)?;
+                    let minus = self.st.iota(minus);
+                    let diff = self.st.add(Dt::INT, &[t.val, minus]).ok_or(REACH)?;
+                    preds.push(self.st.eq0(&diff).ok_or(REACH)?);
+                    dims.push(a);
+                }
+            }
+        }
+        let bound: SmallVec<[Ax; 8]> = batch
+            .iter()
+            .flat_map(|&k| idx.dims[k].iter().copied())
+            .filter(|a| !not_bound.contains(a))
+            .collect();
+        let p = self.st.and(&preds);
+        let sum = self.select_sum(dt, &p, &u.val, &bound)?;
+        let mut landed = Tv { val: sum, dims };
+        let mut x = x;
+        for _ in 0..2 {
+            self.st.align(&mut landed, &mut x).ok_or("dimension splits clash")?;
+        }
+        let val = self.st.add(dt, &[x.val, landed.val]).ok_or(REACH)?;
+        Ok(Tv { val, dims: landed.dims })
+    }
+}

@@ -1,0 +1,285 @@
+//! Reads relations off the terms.
+
+use crate::decide::{Attempt, same_value};
+use crate::outcome::*;
+use crate::problem;
+use crate::tv::{Tv, TvOps};
+use scalify_claim::Placement;
+use scalify_ir::{InstrId, Module};
+use scalify_terms::{Lins, Subst};
+
+/// Relation of a proved output.
+pub(crate) fn output(
+    a: &Attempt,
+    base: &Module,
+    k: usize,
+    bi: InstrId,
+    q: Option<&Placement>,
+) -> Option<Relation> {
+    let q = q?;
+    let _ = k;
+    let dims = placement_dims(a, q);
+    let text = text(base, bi, &dims);
+    Some(Relation { base: bi, dims, partial: Vec::new(), bijection: Vec::new(), text })
+}
+
+fn placement_dims(a: &Attempt, q: &Placement) -> Vec<DimRelation> {
+    q.dims
+        .iter()
+        .map(|d| {
+            if d.tiles <= 1 {
+                return DimRelation::Replicated;
+            }
+            let tab: Vec<i64> = d.tile_of_device.iter().map(|&x| i64::from(x)).collect();
+            match a.dev.linear(&tab) {
+                Some(c) => {
+                    let mut ks: Vec<usize> = (0..c.len()).filter(|&i| c[i] != 0).collect();
+                    ks.sort_by_key(|&i| std::cmp::Reverse(c[i]));
+                    DimRelation::Sharded(a.dev.names(&ks))
+                }
+                None => DimRelation::Other(format!("{} tiles by a device table", d.tiles)),
+            }
+        })
+        .collect()
+}
+
+fn text(base: &Module, bi: InstrId, dims: &[DimRelation]) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for (k, d) in dims.iter().enumerate() {
+        match d {
+            DimRelation::Replicated => {}
+            DimRelation::Sharded(x) => parts.push(format!("dim {k} sharded over {}", x.join("·"))),
+            DimRelation::Other(t) => parts.push(format!("dim {k}: {t}")),
+        }
+    }
+    let how = if parts.is_empty() { "replicated".to_owned() } else { parts.join(", ") };
+    format!("%{} {how}", base.name_of(bi))
+}
+
+/// The block of a baseline value that the devices would hold.
+pub(crate) fn block(a: &mut Attempt, b: &Tv, q: &Placement) -> Option<Tv> {
+    let mut t = b.clone();
+    for (k, d) in q.dims.iter().enumerate() {
+        if d.tiles <= 1 {
+            continue;
+        }
+        let n = a.st.dim_size(&t.dims[k]);
+        let len = n / i64::from(d.tiles);
+        let tab: Vec<i64> = d.tile_of_device.iter().map(|&x| i64::from(x) * len).collect();
+        let start = a.dev.table(&mut a.st.lins, &tab);
+        let (index, dim) = if len == 1 {
+            (start, crate::tv::Atoms::new())
+        } else {
+            let j = a.st.lins.local(len);
+            (a.st.lins.combine(&[(1, start), (1, Lins::plain(j))])?, smallvec::smallvec![j])
+        };
+        a.st.index_dim(&mut t, k, index)?;
+        t.dims[k] = dim;
+    }
+    Some(t)
+}
+
+/// Relation of a distributed value to the baseline value of its class, with
+/// the sharding found by trying the placements that the shapes allow.
+pub(crate) fn relation(a: &mut Attempt, base: &Module, dist: &Module, rec: u32) -> Option<Relation> {
+    let r = a.dist.get(rec as usize)?;
+    let brec = r.base?;
+    let d = r.tv.clone()?;
+    let instr = r.instr;
+    let b = a.base[brec as usize].tv.clone()?;
+    let bi = a.base[brec as usize].instr;
+    let (gs, ls) = (base.array(bi)?.dims.clone(), dist.array(instr)?.dims.clone());
+    let mesh: Vec<(String, i64)> = a.dev.mesh.clone();
+    let qs = problem::candidates(&mesh, a.dev.count, &gs, &ls, 24);
+    for q in qs {
+        if let Some(w) = block(a, &b, &q) {
+            if same_value(&mut a.st, &w, &d) {
+                let dims = placement_dims(a, &q);
+                let text = text(base, bi, &dims);
+                return Some(Relation {
+                    base: bi,
+                    dims,
+                    partial: Vec::new(),
+                    bijection: Vec::new(),
+                    text,
+                });
+            }
+        }
+    }
+    // Same elements under another index map: say which.
+    let map = index_text(a, &b, &d);
+    let steps = bijection(a, &b, &d, &gs, &ls);
+    let dims = vec![DimRelation::Other(map.clone()); 1];
+    let text = format!("elements of %{} re-indexed: {map}", base.name_of(bi));
+    Some(Relation { base: bi, dims, partial: Vec::new(), bijection: steps.unwrap_or_default(), text })
+}
+
+/// How each axis of the common term is read on both sides.
+fn index_text(a: &Attempt, b: &Tv, d: &Tv) -> String {
+    let name = |t: &Tv, l: scalify_terms::LinId| -> String {
+        let f = a.st.lins.get(l);
+        let mut s = String::new();
+        for &(c, x) in &f.terms {
+            let n = match a.dev.digits.iter().position(|y| y.0 == x) {
+                Some(k) => a.dev.names(&[k]).join(""),
+                None => {
+                    let pos = t.dims.iter().enumerate().find_map(|(i, ds)| {
+                        ds.iter().position(|&y| y == x).map(|j| {
+                            if ds.len() == 1 { format!("i{i}") } else { format!("i{i}.{j}") }
+                        })
+                    });
+                    pos.unwrap_or_else(|| "?".to_owned())
+                }
+            };
+            if !s.is_empty() {
+                s.push('+');
+            }
+            if c == 1 {
+                s.push_str(&n);
+            } else {
+                s.push_str(&format!("{c}*{n}"));
+            }
+        }
+        if f.c0 != 0 || s.is_empty() {
+            if !s.is_empty() {
+                s.push('+');
+            }
+            s.push_str(&f.c0.to_string());
+        }
+        s
+    };
+    let side = |t: &Tv| -> String {
+        let v: Vec<String> = t.val.r.m.iter().map(|&l| name(t, l)).collect();
+        format!("[{}]", v.join(", "))
+    };
+    format!("baseline {} here {}", side(b), side(d))
+}
+
+/// The reshape-transpose-reshape sequence from the local value to the
+/// baseline's order of axes, for values that hold the whole array in another
+/// order. Checked by applying it.
+fn bijection(a: &mut Attempt, b: &Tv, d: &Tv, gs: &[i64], ls: &[i64]) -> Option<Vec<LayoutStep>> {
+    let (n, m): (i64, i64) = (gs.iter().product(), ls.iter().product());
+    if n != m {
+        return None;
+    }
+    // Each atom of d must be read where one atom of b is read.
+    let mut b = b.clone();
+    a.st.fuse_dims(&mut b)?;
+    let mut d = d.clone();
+    a.st.fuse_dims(&mut d)?;
+    let mut perm: Vec<usize> = Vec::new();
+    let da: Vec<_> = d.atoms().into_iter().collect();
+    let ba: Vec<_> = b.atoms().into_iter().collect();
+    if da.len() != ba.len() {
+        return None;
+    }
+    for &x in &ba {
+        let pos = b.val.r.m.iter().position(|&l| l == Lins::plain(x))?;
+        let y = Lins::as_plain(*d.val.r.m.get(pos)?)?;
+        perm.push(da.iter().position(|&z| z == y)?);
+    }
+    let mid: Vec<i64> = da.iter().map(|&x| a.st.lins.size(x)).collect();
+    let moved: Vec<i64> = perm.iter().map(|&k| mid[k]).collect();
+    let mut steps = Vec::new();
+    if mid != ls {
+        steps.push(LayoutStep::Reshape(mid.clone()));
+    }
+    if perm.iter().enumerate().any(|(i, &k)| i != k) {
+        steps.push(LayoutStep::Transpose(perm.clone()));
+    }
+    if moved != gs {
+        steps.push(LayoutStep::Reshape(gs.to_vec()));
+    }
+    // Check: the sequence applied to d is b.
+    let mut t = d.clone();
+    for s in &steps {
+        match s {
+            LayoutStep::Reshape(z) => t = a.st.reshape(&t, z)?,
+            LayoutStep::Transpose(p) => {
+                t.dims = p.iter().map(|&k| t.dims[k].clone()).collect();
+            }
+        }
+    }
+    same_value(&mut a.st, &b, &t).then_some(steps)
+}
+
+/// Steps behind a relation.
+pub(crate) fn explain(
+    a: &mut Attempt,
+    base: &Module,
+    dist: &Module,
+    instr: InstrId,
+) -> Vec<ExplainStep> {
+    let mut out = Vec::new();
+    let recs: Vec<u32> =
+        (0..a.dist.len() as u32).filter(|&k| a.dist[k as usize].instr == instr).collect();
+    for rec in recs.into_iter().take(4) {
+        let r = a.dist[rec as usize].clone();
+        for &o in &r.operands {
+            if let Some(x) = a.dist.get(o as usize) {
+                let at = x.instr;
+                let rel = relation(a, base, dist, o);
+                out.push(ExplainStep {
+                    at: Some((Side::Dist, at)),
+                    rule: match &rel {
+                        Some(r) => format!("operand equals {}", r.text),
+                        None => "operand equals no baseline value (a partial or new value)".to_owned(),
+                    },
+                    detail: a.dist[o as usize]
+                        .tv
+                        .as_ref()
+                        .map(|t| a.st.show(&t.val, 3))
+                        .unwrap_or_default(),
+                });
+            }
+        }
+        if let Some(t) = &r.tv {
+            out.push(ExplainStep {
+                at: Some((Side::Dist, instr)),
+                rule: format!("{} lifts to the term", dist.instr(instr).opcode),
+                detail: a.st.show(&t.val, 4),
+            });
+        }
+        for (k, e) in &a.events {
+            if *k == rec {
+                out.push(ExplainStep {
+                    at: Some((Side::Dist, instr)),
+                    rule: "another form of the term is the baseline's".to_owned(),
+                    detail: e.clone(),
+                });
+            }
+        }
+        for u in &a.st.log {
+            if u.at == crate::decide::DIST_TAG + rec {
+                out.push(ExplainStep {
+                    at: Some((Side::Dist, instr)),
+                    rule: u.law.to_owned(),
+                    detail: String::new(),
+                });
+            }
+        }
+        if let Some(f) = &r.failed {
+            out.push(ExplainStep {
+                at: Some((Side::Dist, instr)),
+                rule: "not lifted".to_owned(),
+                detail: f.to_string(),
+            });
+        }
+        let rel = relation(a, base, dist, rec);
+        out.push(match rel {
+            Some(r) => ExplainStep {
+                at: Some((Side::Base, r.base)),
+                rule: format!("the same term as {}", r.text),
+                detail: String::new(),
+            },
+            None => ExplainStep {
+                at: None,
+                rule: "no baseline value has this term".to_owned(),
+                detail: String::new(),
+            },
+        });
+    }
+    let _ = Subst::new();
+    out
+}

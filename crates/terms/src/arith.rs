@@ -1,0 +1,843 @@
+//! Sums, products and exponentials in normal form.
+//!
+//! Laws (reals; each noted with its side condition where it is applied):
+//! sums and products are flat and commutative, equal terms are combined, a
+//! coefficient stands outside; a sum over bound axes has connected factors,
+//! factors free of the bound axes stand outside, a sole nested sum is merged;
+//! products of exponentials are one exponential.
+
+use crate::coef::Coef;
+use crate::lin::{Ax, LinId, Lins, Subst};
+use crate::make::Build;
+use crate::store::{Arg, Dt, Op, Ref, Store, Sym, Val};
+use smallvec::SmallVec;
+
+/// Sums longer than this are not flattened into their user.
+const MAX_FLAT: usize = 64;
+
+/// Largest number of points over which a predicate on bound axes is decided.
+const MAX_TRUTH: i64 = 4096;
+
+type Factors = SmallVec<[Arg; 4]>;
+
+impl Store {
+    pub(crate) fn node(&mut self, op: Op, dt: Dt, commutative: bool, args: Factors) -> Val {
+        let b = Build { op, dt, commutative, bound: &[], captured: false, own: &[] };
+        let (r, coef) = self.make(&b, args);
+        Val { coef, r, dt }
+    }
+
+    fn node_bound(&mut self, op: Op, dt: Dt, commutative: bool, args: Factors, bound: &[Ax]) -> Val {
+        let b = Build { op, dt, commutative, bound, captured: false, own: &[] };
+        let (r, coef) = self.make(&b, args);
+        Val { coef, r, dt }
+    }
+
+    /// A function applied pointwise, without laws.
+    pub fn ew(&mut self, f: Sym, dt: Dt, commutative: bool, args: &[Val]) -> Val {
+        let args = args.iter().map(Self::arg).collect();
+        self.node(Op::Ew(f), dt, commutative, args)
+    }
+
+    /// A function of whole arrays. `captured` are the atoms of the arguments
+    /// that the function sees as a whole, in order; `own` the result axes
+    /// (size, form at which the result is read).
+    pub fn opaque(
+        &mut self,
+        f: Sym,
+        dt: Dt,
+        args: &[Val],
+        captured: &[Ax],
+        own: &[(i64, LinId)],
+    ) -> Val {
+        let args = args.iter().map(Self::arg).collect();
+        let b =
+            Build { op: Op::Opq(f), dt, commutative: false, bound: captured, captured: true, own };
+        let (r, coef) = self.make(&b, args);
+        Val { coef, r, dt }
+    }
+
+    /// `sum terms`. `None` if a number grows too long.
+    pub fn add(&mut self, dt: Dt, terms: &[Val]) -> Option<Val> {
+        if !self.rules.reals && dt != Dt::INT {
+            return self.add_exact(dt, terms);
+        }
+        let mut flat: Factors = SmallVec::new();
+        let mut lin: SmallVec<[(i64, LinId); 4]> = SmallVec::new();
+        for t in terms {
+            if t.coef == Coef::ZERO {
+                continue;
+            }
+            let c = self.class(t.r.class);
+            if c.op == Op::Add && c.dt == dt && c.args.len() + flat.len() <= MAX_FLAT {
+                let (args, _) = self.open(&t.r)?;
+                for mut a in args {
+                    a.coef = self.coefs.mul(a.coef, t.coef)?;
+                    self.push_term(a, &mut flat, &mut lin, dt)?;
+                }
+            } else {
+                self.push_term(Self::arg(t), &mut flat, &mut lin, dt)?;
+            }
+        }
+        if dt == Dt::INT && !lin.is_empty() {
+            let l = self.lins.combine(&lin)?;
+            if flat.is_empty() {
+                return Some(self.iota(l));
+            }
+            if self.lins.as_constant(l) != Some(0) {
+                let v = self.iota(l);
+                flat.push(Self::arg(&v));
+            }
+        }
+        self.combine_terms(&mut flat)?;
+        match flat.len() {
+            0 if dt == Dt::INT => Some(self.int(0)),
+            0 => Some(self.zero(dt)),
+            1 => {
+                let a = flat.pop()?;
+                if dt == Dt::INT {
+                    let v = Val { coef: Coef::ONE, r: a.r, dt };
+                    return self.scale(&v, a.coef);
+                }
+                Some(Val { coef: a.coef, r: a.r, dt })
+            }
+            _ => Some(self.node(Op::Add, dt, true, flat)),
+        }
+    }
+
+    fn push_term(
+        &mut self,
+        a: Arg,
+        flat: &mut Factors,
+        lin: &mut SmallVec<[(i64, LinId); 4]>,
+        dt: Dt,
+    ) -> Option<()> {
+        if dt == Dt::INT && self.class(a.r.class).op == Op::Iota {
+            if let Some(c) = self.coefs.to_int(a.coef) {
+                lin.push((c, a.r.m[0]));
+                return Some(());
+            }
+        }
+        if a.coef != Coef::ZERO {
+            flat.push(a);
+        }
+        Some(())
+    }
+
+    /// Combines equal references; a sum that cancels needs finite values.
+    fn combine_terms(&mut self, flat: &mut Factors) -> Option<()> {
+        if flat.len() < 2 {
+            return Some(());
+        }
+        flat.sort_by(|x, y| x.r.cmp(&y.r));
+        let mut out: Factors = SmallVec::with_capacity(flat.len());
+        for a in flat.drain(..) {
+            match out.last_mut() {
+                Some(l) if l.r == a.r => l.coef = self.coefs.add(l.coef, a.coef)?,
+                _ => out.push(a),
+            }
+        }
+        let n = out.len();
+        out.retain(|a| a.coef != Coef::ZERO);
+        if out.len() < n {
+            self.assume("x - x = 0");
+        }
+        *flat = out;
+        Some(())
+    }
+
+    fn add_exact(&mut self, dt: Dt, terms: &[Val]) -> Option<Val> {
+        let mut acc = terms.first()?.clone();
+        for t in &terms[1..] {
+            acc = self.ew(self.known.add, dt, true, &[acc, t.clone()]);
+        }
+        Some(acc)
+    }
+
+    /// `a * b`.
+    pub fn mul(&mut self, dt: Dt, a: &Val, b: &Val) -> Option<Val> {
+        self.prod(dt, &[(a.clone(), 1), (b.clone(), 1)])
+    }
+
+    /// `prod v ^ pow`. `None` for a zero divisor or too long numbers.
+    pub fn prod(&mut self, dt: Dt, vals: &[(Val, i32)]) -> Option<Val> {
+        if !self.rules.reals && dt != Dt::INT {
+            return self.prod_exact(dt, vals);
+        }
+        let mut coef = Coef::ONE;
+        let mut f: Factors = SmallVec::new();
+        for (v, p) in vals {
+            if dt == Dt::INT {
+                if let Some(i) = self.as_int(v) {
+                    let i = self.coefs.int(i);
+                    let k = self.coefs.pow(i, *p)?;
+                    coef = self.coefs.mul(coef, k)?;
+                    continue;
+                }
+            }
+            let k = self.coefs.pow(v.coef, *p)?;
+            coef = self.coefs.mul(coef, k)?;
+            f.push(Arg { coef: Coef::ONE, pow: *p, r: v.r.clone() });
+        }
+        self.product(dt, coef, f)
+    }
+
+    fn prod_exact(&mut self, dt: Dt, vals: &[(Val, i32)]) -> Option<Val> {
+        let mut acc: Option<Val> = None;
+        for (v, p) in vals {
+            acc = Some(match (acc, p) {
+                (None, 1) => v.clone(),
+                (None, -1) => {
+                    let one = self.one(dt);
+                    self.ew(self.known.div, dt, false, &[one, v.clone()])
+                }
+                (Some(a), 1) => self.ew(self.known.mul, dt, true, &[a, v.clone()]),
+                (Some(a), -1) => self.ew(self.known.div, dt, false, &[a, v.clone()]),
+                _ => return None,
+            });
+        }
+        acc
+    }
+
+    /// A product in normal form from factors with coefficient 1.
+    pub(crate) fn product(&mut self, dt: Dt, mut coef: Coef, f: Factors) -> Option<Val> {
+        if coef == Coef::ZERO {
+            if !f.is_empty() && dt != Dt::INT {
+                self.assume("0 * x = 0");
+            }
+            return Some(if dt == Dt::INT { self.int(0) } else { self.zero(dt) });
+        }
+        let mut flat = self.flatten(dt, &mut coef, f)?;
+        if coef == Coef::ZERO {
+            return Some(if dt == Dt::INT { self.int(0) } else { self.zero(dt) });
+        }
+        match flat.len() {
+            0 => Some(self.constant(dt, coef)),
+            1 if flat[0].pow == 1 => {
+                let a = flat.pop()?;
+                let v = Val { coef: Coef::ONE, r: a.r, dt };
+                self.scale(&v, coef)
+            }
+            _ => {
+                let v = self.node(Op::Prod, dt, true, flat);
+                self.scale(&v, coef)
+            }
+        }
+    }
+
+    /// Flattens products, merges exponentials and equal factors.
+    fn flatten(&mut self, dt: Dt, coef: &mut Coef, f: Factors) -> Option<Factors> {
+        let mut flat: Factors = SmallVec::new();
+        let mut exps: SmallVec<[Val; 4]> = SmallVec::new();
+        let mut exp_n = 0;
+        let mut exp_one = None;
+        let mut work: SmallVec<[Arg; 8]> = f.into_iter().collect();
+        work.reverse();
+        while let Some(a) = work.pop() {
+            if a.coef != Coef::ONE {
+                *coef = self.coefs.mul(*coef, a.coef)?;
+            }
+            let a = Arg { coef: Coef::ONE, ..a };
+            let c = self.class(a.r.class);
+            match c.op {
+                Op::One => {}
+                Op::Prod if c.dt == dt => {
+                    let (args, _) = self.open(&a.r)?;
+                    for x in args.into_iter().rev() {
+                        let k = self.coefs.pow(x.coef, a.pow)?;
+                        work.push(Arg { coef: k, pow: x.pow.checked_mul(a.pow)?, r: x.r });
+                    }
+                }
+                Op::Ew(s) if s == self.known.exp => {
+                    let (args, _) = self.open(&a.r)?;
+                    let p = self.coefs.int(i64::from(a.pow));
+                    let v = self.val_of(&args[0]);
+                    exps.push(self.scale(&v, p)?);
+                    exp_n += 1;
+                    exp_one = Some(a);
+                }
+                Op::Ew(s) if (s == self.known.ind || s == self.known.b2f) && a.pow > 1 => {
+                    flat.push(Arg { pow: 1, ..a });
+                }
+                _ => flat.push(a),
+            }
+        }
+        match (exp_n, exp_one) {
+            (1, Some(a)) if a.pow == 1 => flat.push(a),
+            (0, _) => {}
+            _ => {
+                let e = self.add(dt, &exps)?;
+                let e = self.exp(dt, &e)?;
+                *coef = self.coefs.mul(*coef, e.coef)?;
+                let c = self.class(e.r.class);
+                if c.op == Op::Prod && c.dt == dt {
+                    let (args, _) = self.open(&e.r)?;
+                    for x in args {
+                        *coef = self.coefs.mul(*coef, x.coef)?;
+                        flat.push(Arg { coef: Coef::ONE, ..x });
+                    }
+                } else if c.op != Op::One {
+                    flat.push(Arg { coef: Coef::ONE, pow: 1, r: e.r });
+                }
+            }
+        }
+        // Merge equal factors.
+        if flat.len() > 1 {
+            flat.sort_by(|x, y| x.r.cmp(&y.r));
+            let mut out: Factors = SmallVec::with_capacity(flat.len());
+            for a in flat.drain(..) {
+                match out.last_mut() {
+                    Some(l) if l.r == a.r => {
+                        l.pow = l.pow.checked_add(a.pow)?;
+                        let is_bit = self.is_indicator(&l.r);
+                        if is_bit && l.pow > 1 {
+                            l.pow = 1;
+                        }
+                    }
+                    _ => out.push(a),
+                }
+            }
+            let n = out.len();
+            out.retain(|a| a.pow != 0);
+            if out.len() < n {
+                self.assume("x / x = 1");
+            }
+            flat = out;
+        }
+        Some(flat)
+    }
+
+    pub(crate) fn is_indicator(&self, r: &Ref) -> bool {
+        matches!(self.class(r.class).op, Op::Ew(s) if s == self.known.ind || s == self.known.b2f)
+    }
+
+    /// `sum over bound of v`. Bound atoms are consumed: they must be fresh to
+    /// the caller's context or not used by it afterwards.
+    pub fn sum(&mut self, dt: Dt, v: &Val, bound: &[Ax]) -> Option<Val> {
+        if bound.is_empty() {
+            return Some(v.clone());
+        }
+        if !self.rules.reals && dt != Dt::INT {
+            let a = SmallVec::from_elem(Self::arg(v), 1);
+            return self.opaque_sum(dt, a, bound);
+        }
+        let f = SmallVec::from_elem(Arg { coef: Coef::ONE, pow: 1, r: v.r.clone() }, 1);
+        self.sum_prod(dt, v.coef, f, bound)
+    }
+
+    /// `sum over bound of a * b` (a dot product).
+    pub fn dot(&mut self, dt: Dt, a: &Val, b: &Val, bound: &[Ax]) -> Option<Val> {
+        if !self.rules.reals && dt != Dt::INT {
+            let args = SmallVec::from_iter([Self::arg(a), Self::arg(b)]);
+            return self.opaque_sum(dt, args, bound);
+        }
+        let p = self.mul(dt, a, b)?;
+        self.sum(dt, &p, bound)
+    }
+
+    /// Exact mode: a reduction whose order is part of its meaning. Bound axes
+    /// are fused with each other (the order over the fused index is the
+    /// same), never with anything else, and factors stay inside.
+    fn opaque_sum(&mut self, dt: Dt, args: Factors, bound: &[Ax]) -> Option<Val> {
+        Some(self.node_bound(Op::Sum, dt, true, args, bound))
+    }
+
+    /// `coef * sum over bound of prod factors`.
+    pub(crate) fn sum_prod(
+        &mut self,
+        dt: Dt,
+        mut coef: Coef,
+        f: Factors,
+        bound: &[Ax],
+    ) -> Option<Val> {
+        let mut bound: SmallVec<[Ax; 4]> = SmallVec::from_slice(bound);
+        let mut flat = self.flatten(dt, &mut coef, f)?;
+        for round in 0..64 {
+            if coef == Coef::ZERO {
+                return Some(self.zero(dt));
+            }
+            // Bound axes that nothing reads count their size.
+            let mut i = 0;
+            while i < bound.len() {
+                let b = bound[i];
+                if flat.iter().any(|a| self.ref_mentions(&a.r, b)) {
+                    i += 1;
+                } else {
+                    let n = self.lins.size(b);
+                    let n = self.coefs.int(n);
+                    coef = self.coefs.mul(coef, n)?;
+                    bound.remove(i);
+                }
+            }
+            if bound.is_empty() {
+                return self.product(dt, coef, flat);
+            }
+            if self.rules.finite && self.shift_exp(dt, &mut flat, &bound)? {
+                // The bound axes are used up.
+                return self.product(dt, coef, flat);
+            }
+            let (inside, outside): (Factors, Factors) =
+                flat.into_iter().partition(|a| self.ref_mentions_any(&a.r, &bound));
+            if !outside.is_empty() {
+                let s = self.sum_prod(dt, Coef::ONE, inside, &bound)?;
+                coef = self.coefs.mul(coef, s.coef)?;
+                let mut f = outside;
+                f.push(Arg { coef: Coef::ONE, pow: 1, r: s.r });
+                return self.product(dt, coef, f);
+            }
+            flat = inside;
+            if let Some(groups) = self.components(&flat, &bound) {
+                let mut f: Factors = SmallVec::new();
+                for (args, b) in groups {
+                    let s = self.sum_prod(dt, Coef::ONE, args, &b)?;
+                    coef = self.coefs.mul(coef, s.coef)?;
+                    f.push(Arg { coef: Coef::ONE, pow: 1, r: s.r });
+                }
+                return self.product(dt, coef, f);
+            }
+            // A sole nested sum is merged.
+            if flat.len() == 1 && flat[0].pow == 1 {
+                let c = self.class(flat[0].r.class);
+                if c.op == Op::Sum && c.dt == dt {
+                    let (args, b) = self.open(&flat[0].r)?;
+                    bound.extend(b);
+                    flat = self.flatten(dt, &mut coef, args.into_iter().collect())?;
+                    continue;
+                }
+            }
+            if round < 60 {
+                match self.decide_indicators(dt, &flat, &bound)? {
+                    Decided::No => {}
+                    Decided::Same(f, b) => {
+                        flat = self.flatten(dt, &mut coef, f)?;
+                        bound = b;
+                        continue;
+                    }
+                    Decided::Pieces(ps) => {
+                        let mut terms: SmallVec<[Val; 4]> = SmallVec::new();
+                        for (f, b) in ps {
+                            terms.push(self.sum_prod(dt, coef, f, &b)?);
+                        }
+                        return self.add(dt, &terms);
+                    }
+                }
+            }
+            let v = self.node_bound(Op::Sum, dt, true, flat, &bound);
+            return self.scale(&v, coef);
+        }
+        None
+    }
+
+    /// Softmax shift: `sum_b exp(u + v) F = exp(v) sum_b exp(u) F` for terms
+    /// `v` free of all bound axes. Needs finite `v`.
+    fn shift_exp(&mut self, dt: Dt, flat: &mut Factors, bound: &[Ax]) -> Option<bool> {
+        let exp = self.known.exp;
+        for i in 0..flat.len() {
+            let a = &flat[i];
+            if a.pow != 1 || self.class(a.r.class).op != Op::Ew(exp) {
+                continue;
+            }
+            let arg = self.class(a.r.class).args[0].r.class;
+            if self.class(arg).op != Op::Add || !self.ref_mentions_any(&a.r, bound) {
+                continue;
+            }
+            let r = a.r.clone();
+            let (args, _) = self.open(&r)?;
+            if self.class(args[0].r.class).op != Op::Add {
+                continue;
+            }
+            let k = args[0].coef;
+            let (terms, _) = self.open(&args[0].r)?;
+            let mut u: SmallVec<[Val; 4]> = SmallVec::new();
+            let mut v: SmallVec<[Val; 4]> = SmallVec::new();
+            for t in &terms {
+                let t = Val { coef: self.coefs.mul(t.coef, k)?, ..self.val_of(t) };
+                if self.ref_mentions_any(&t.r, bound) { u.push(t) } else { v.push(t) }
+            }
+            if v.is_empty() || u.is_empty() {
+                continue;
+            }
+            self.assume("sum exp(x + c) = exp(c) * sum exp(x)");
+            let (u, v) = (self.add(dt, &u)?, self.add(dt, &v)?);
+            let (eu, ev) = (self.exp(dt, &u)?, self.exp(dt, &v)?);
+            if eu.coef != Coef::ONE || ev.coef != Coef::ONE {
+                continue;
+            }
+            flat[i] = Arg { coef: Coef::ONE, pow: 1, r: eu.r };
+            // The bound-free part must not merge back: it is pulled out next.
+            let (inside, mut outside): (Factors, Factors) =
+                flat.drain(..).partition(|a| self.ref_mentions_any(&a.r, bound));
+            outside.push(Arg { coef: Coef::ONE, pow: 1, r: ev.r });
+            let s = self.sum_prod(dt, Coef::ONE, inside, bound)?;
+            outside.push(Arg { coef: s.coef, pow: 1, r: s.r });
+            *flat = outside;
+            return Some(true);
+        }
+        Some(false)
+    }
+
+    /// Groups of factors that share no bound axis; `None` if there is one.
+    fn components(&self, flat: &Factors, bound: &[Ax]) -> Option<Vec<(Factors, SmallVec<[Ax; 4]>)>> {
+        if flat.len() < 2 || bound.len() < 2 {
+            return None;
+        }
+        let mut group: SmallVec<[usize; 8]> = (0..bound.len()).collect();
+        for a in flat {
+            let mut first: Option<usize> = None;
+            for (i, &b) in bound.iter().enumerate() {
+                if self.ref_mentions(&a.r, b) {
+                    match first {
+                        None => first = Some(group[i]),
+                        Some(g) => {
+                            let old = group[i];
+                            for x in group.iter_mut().filter(|x| **x == old) {
+                                *x = g;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        let mut ids: SmallVec<[usize; 8]> = group.clone();
+        ids.sort_unstable();
+        ids.dedup();
+        if ids.len() < 2 {
+            return None;
+        }
+        Some(
+            ids.iter()
+                .map(|&g| {
+                    let b: SmallVec<[Ax; 4]> = (0..bound.len())
+                        .filter(|&i| group[i] == g)
+                        .map(|i| bound[i])
+                        .collect();
+                    let f = flat
+                        .iter()
+                        .filter(|a| self.ref_mentions_any(&a.r, &b))
+                        .cloned()
+                        .collect();
+                    (f, b)
+                })
+                .collect(),
+        )
+    }
+
+    /// Indicators that fix or restrict a bound axis.
+    fn decide_indicators(&mut self, dt: Dt, flat: &Factors, bound: &[Ax]) -> Option<Decided> {
+        for i in 0..flat.len() {
+            if !self.is_indicator(&flat[i].r) || flat[i].pow != 1 {
+                continue;
+            }
+            let selecting = self.class(flat[i].r.class).op == Op::Ew(self.known.ind);
+            let r = flat[i].r.clone();
+            let (args, _) = self.open(&r)?;
+            let p = args[0].clone();
+            let rest = || -> Factors {
+                flat.iter().enumerate().filter(|x| x.0 != i).map(|x| x.1.clone()).collect()
+            };
+            // 0 * x for a converted predicate needs finite x.
+            let others_finite = selecting || rest().iter().all(|a| self.is_indicator(&a.r));
+            if !others_finite && !self.rules.finite {
+                continue;
+            }
+            // [b == e]: the sum has the one term b := e.
+            if self.class(p.r.class).op == Op::Ew(self.known.eq0) {
+                let (ea, _) = self.open(&p.r)?;
+                let v = self.val_of(&ea[0]);
+                if let Some(l) = self.as_iota(&v) {
+                    let form = self.lins.get(l);
+                    let hit = form.terms.iter().find(|t| {
+                        t.0.abs() == 1 && bound.contains(&t.1) && {
+                            // Not inside a table elsewhere in the form.
+                            form.terms.iter().all(|u| {
+                                u.1 == t.1 || !self.lins.mentions(Lins::plain(u.1), t.1)
+                            })
+                        }
+                    });
+                    if let Some(&(c, b)) = hit {
+                        let e = self.lins.combine(&[(-c, l), (1, Lins::plain(b))])?;
+                        let n = self.lins.size(b);
+                        let mut map = Subst::new();
+                        map.set(b, e);
+                        let (lo, hi) = self.lins.range(e);
+                        let inside = lo >= 0 && hi < n;
+                        let mut out: Factors = SmallVec::new();
+                        for a in rest() {
+                            let v = Val { coef: Coef::ONE, r: a.r, dt };
+                            // Outside its range the read is guarded below.
+                            let v = self.subst(&v, &map)?;
+                            let k = self.coefs.pow(v.coef, a.pow)?;
+                            out.push(Arg { coef: k, pow: a.pow, r: v.r });
+                        }
+                        if !inside {
+                            for l in [e, {
+                                let n1 = self.lins.constant(n - 1);
+                                self.lins.combine(&[(1, n1), (-1, e)])?
+                            }] {
+                                let v = self.iota(l);
+                                let p = self.ge0(&v)?;
+                                let g = self.indicator(dt, &p);
+                                out.push(Arg { coef: g.coef, pow: 1, r: g.r });
+                            }
+                        }
+                        if !others_finite {
+                            self.assume("0 * x = 0");
+                        }
+                        let b2 = bound.iter().copied().filter(|&x| x != b).collect();
+                        return Some(Decided::Same(out, b2));
+                    }
+                }
+            }
+            // A predicate of one bound axis only: restrict its domain.
+            let mut axes: SmallVec<[Ax; 3]> = SmallVec::new();
+            for &l in &p.r.m {
+                self.lins.base_axes(l, &mut axes);
+            }
+            if axes.len() != 1 || !bound.contains(&axes[0]) {
+                continue;
+            }
+            let b = axes[0];
+            let n = self.lins.size(b);
+            if n > MAX_TRUTH {
+                continue;
+            }
+            let mut truth = Vec::with_capacity(n as usize);
+            for k in 0..n {
+                let Some(t) = self.eval_bool(&p.r, &[b], &[k], 8) else {
+                    truth.clear();
+                    break;
+                };
+                truth.push(t);
+            }
+            if truth.is_empty() {
+                continue;
+            }
+            let mut runs: Vec<(i64, i64)> = Vec::new();
+            for (k, &t) in truth.iter().enumerate() {
+                if t {
+                    match runs.last_mut() {
+                        Some(r) if r.1 == k as i64 => r.1 += 1,
+                        _ => runs.push((k as i64, k as i64 + 1)),
+                    }
+                }
+            }
+            if runs.len() > 8 {
+                continue;
+            }
+            if !others_finite && runs != [(0, n)] {
+                self.assume("0 * x = 0");
+            }
+            let mut out = Vec::new();
+            for (lo, hi) in runs {
+                let mut map = Subst::new();
+                let mut b2: SmallVec<[Ax; 4]> = bound.iter().copied().filter(|&x| x != b).collect();
+                if hi - lo == 1 {
+                    let c = self.lins.constant(lo);
+                    map.set(b, c);
+                } else {
+                    let a = self.lins.local(hi - lo);
+                    b2.push(a);
+                    let l = self.lins.shift(Lins::plain(a), lo);
+                    map.set(b, l);
+                }
+                let mut f: Factors = SmallVec::new();
+                for a in rest() {
+                    let v = Val { coef: Coef::ONE, r: a.r, dt };
+                    let v = self.subst(&v, &map)?;
+                    let k = self.coefs.pow(v.coef, a.pow)?;
+                    f.push(Arg { coef: k, pow: a.pow, r: v.r });
+                }
+                out.push((f, b2));
+            }
+            return Some(match out.len() {
+                1 => {
+                    let (f, b) = out.pop()?;
+                    Decided::Same(f, b)
+                }
+                _ => Decided::Pieces(out),
+            });
+        }
+        Some(Decided::No)
+    }
+
+    /// `e ^ v` with the laws of exponentials.
+    pub fn exp(&mut self, dt: Dt, v: &Val) -> Option<Val> {
+        let exp = self.known.exp;
+        if !self.rules.reals {
+            return Some(self.ew(exp, dt, false, std::slice::from_ref(v)));
+        }
+        if v.coef == Coef::ZERO {
+            return Some(self.one(dt));
+        }
+        // Terms of the exponent.
+        let mut terms: SmallVec<[Val; 4]> = SmallVec::new();
+        if self.class(v.r.class).op == Op::Add {
+            let (args, _) = self.open(&v.r)?;
+            for a in &args {
+                let t = self.val_of(a);
+                terms.push(self.scale(&t, v.coef)?);
+            }
+        } else {
+            terms.push(v.clone());
+        }
+        let mut factors: SmallVec<[(Val, i32); 4]> = SmallVec::new();
+        let mut rest: SmallVec<[Val; 4]> = SmallVec::new();
+        for t in terms {
+            let c = self.class(t.r.class);
+            match c.op {
+                Op::Const(id) if id == NEG_INF && self.coefs.sign(t.coef) > 0 => {
+                    // exp(-inf - x) = 0 for finite x.
+                    if !rest.is_empty() || !factors.is_empty() {
+                        self.assume("exp(-inf + x) = 0");
+                    }
+                    return Some(self.zero(dt));
+                }
+                Op::Ew(s) if s == self.known.select && t.coef == Coef::ONE => {
+                    let (a, _) = self.open(&t.r)?;
+                    let (p, x, y) = (self.val_of(&a[0]), self.val_of(&a[1]), self.val_of(&a[2]));
+                    let inf = |s: &Store, v: &Val| {
+                        s.class(v.r.class).op == Op::Const(NEG_INF) && s.coefs.sign(v.coef) > 0
+                    };
+                    if inf(self, &y) {
+                        let g = self.indicator(dt, &p);
+                        factors.push((g, 1));
+                        rest.push(x);
+                    } else if inf(self, &x) {
+                        let q = self.not(&p);
+                        let g = self.indicator(dt, &q);
+                        factors.push((g, 1));
+                        rest.push(y);
+                    } else {
+                        rest.push(t);
+                    }
+                }
+                Op::Ew(s) if s == self.known.log && self.rules.finite => {
+                    match self.coefs.to_int(t.coef) {
+                        Some(k) if (-4..=4).contains(&k) => {
+                            let (a, _) = self.open(&t.r)?;
+                            let x = self.val_of(&a[0]);
+                            self.assume("exp(log x) = x");
+                            factors.push((x, k as i32));
+                        }
+                        _ => rest.push(t),
+                    }
+                }
+                _ => rest.push(t),
+            }
+        }
+        if factors.is_empty() {
+            return Some(self.ew(exp, dt, false, std::slice::from_ref(v)));
+        }
+        if rest.len() > 1 || !factors.is_empty() && rest.len() == 1 && factors.len() > 1 {
+            self.assume("exp(-inf + x) = 0");
+        }
+        if !rest.is_empty() {
+            let r = self.add(dt, &rest)?;
+            let e = self.exp(dt, &r)?;
+            factors.push((e, 1));
+        }
+        self.prod(dt, &factors)
+    }
+
+    /// Natural logarithm.
+    pub fn log(&mut self, dt: Dt, v: &Val) -> Option<Val> {
+        let log = self.known.log;
+        if self.rules.reals && self.rules.finite {
+            // log(exp(a)^p * x) = p*a + log x, x > 0.
+            let c = self.class(v.r.class);
+            let is_exp = |s: &Store, r: &Ref| s.class(r.class).op == Op::Ew(s.known.exp);
+            if is_exp(self, &v.r) && v.coef == Coef::ONE {
+                let (a, _) = self.open(&v.r)?;
+                return Some(self.val_of(&a[0]));
+            }
+            if c.op == Op::Prod && self.coefs.sign(v.coef) > 0 {
+                let (args, _) = self.open(&v.r)?;
+                if let Some(i) = args.iter().position(|a| is_exp(self, &a.r)) {
+                    let others: Factors =
+                        args.iter().enumerate().filter(|x| x.0 != i).map(|x| x.1.clone()).collect();
+                    let x = self.product(dt, v.coef, others)?;
+                    if self.is_positive(&x, 8) {
+                        self.assume("log(exp(a) * x) = a + log x");
+                        let (e, _) = self.open(&args[i].r)?;
+                        let e = self.val_of(&e[0]);
+                        let p = self.coefs.int(i64::from(args[i].pow));
+                        let e = self.scale(&e, p)?;
+                        let l = self.log(dt, &x)?;
+                        return self.add(dt, &[e, l]);
+                    }
+                }
+            }
+        }
+        if self.rules.reals && v.coef == Coef::ONE && self.class(v.r.class).op == Op::One {
+            return Some(self.zero(dt));
+        }
+        Some(self.ew(log, dt, false, std::slice::from_ref(v)))
+    }
+
+    /// True if the value is positive wherever it is finite. Structural:
+    /// exponentials, even powers times positives, sums and products and
+    /// maxima of such. A sum of indicators times exponentials counts as
+    /// positive only if no indicator is in it.
+    pub fn is_positive(&mut self, v: &Val, depth: u32) -> bool {
+        if depth == 0 || self.coefs.sign(v.coef) <= 0 {
+            return false;
+        }
+        let c = self.class(v.r.class);
+        let args: SmallVec<[Arg; 2]> = c.args.clone();
+        match c.op {
+            Op::One => true,
+            Op::Ew(s) if s == self.known.exp => true,
+            Op::Prod | Op::Sum | Op::Add => args.iter().all(|a| {
+                let v = self.val_of(a);
+                self.is_positive(&v, depth - 1)
+            }),
+            Op::Max | Op::MaxR => args.iter().any(|a| {
+                let v = self.val_of(a);
+                self.is_positive(&v, depth - 1)
+            }),
+            _ => false,
+        }
+    }
+
+    /// True if the value is never negative (same reading as `is_positive`).
+    pub fn is_nonnegative(&mut self, v: &Val, depth: u32) -> bool {
+        if v.coef == Coef::ZERO || self.is_positive(v, depth) {
+            return true;
+        }
+        if depth == 0 || self.coefs.sign(v.coef) < 0 {
+            return false;
+        }
+        let c = self.class(v.r.class);
+        let args: SmallVec<[Arg; 2]> = c.args.clone();
+        match c.op {
+            Op::Ew(s) if s == self.known.ind || s == self.known.b2f || s == self.known.sqrt => true,
+            Op::Ew(s) if s == self.known.abs => true,
+            Op::Prod | Op::Sum => args.iter().all(|a| {
+                let v = self.val_of(a);
+                a.pow % 2 == 0 || self.is_nonnegative(&v, depth - 1)
+            }),
+            Op::Add | Op::Pcs => args.iter().all(|a| {
+                let v = self.val_of(a);
+                self.is_nonnegative(&v, depth - 1)
+            }),
+            Op::Max | Op::MaxR => args.iter().any(|a| {
+                let v = self.val_of(a);
+                self.is_nonnegative(&v, depth - 1)
+            }),
+            _ => false,
+        }
+    }
+}
+
+/// Id of the constant minus infinity, see [`Store::special`].
+pub const NEG_INF: u32 = 0;
+/// Id of the constant NaN.
+pub const NAN: u32 = 1;
+/// First id free for other special constants.
+pub const FIRST_SPECIAL: u32 = 16;
+
+enum Decided {
+    No,
+    Same(Factors, SmallVec<[Ax; 4]>),
+    Pieces(Vec<(Factors, SmallVec<[Ax; 4]>)>),
+}

@@ -1,0 +1,228 @@
+//! Exact rational coefficients, interned so that a coefficient is one word
+//! and equality is identity.
+
+use hashbrown::HashMap;
+use num_bigint::BigInt;
+use num_rational::BigRational;
+use num_traits::{One, Signed, ToPrimitive, Zero};
+use rustc_hash::FxBuildHasher;
+
+/// An interned rational number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Coef(pub u32);
+
+impl Coef {
+    /// 0
+    pub const ZERO: Coef = Coef(0);
+    /// 1
+    pub const ONE: Coef = Coef(1);
+    /// -1
+    pub const NEG: Coef = Coef(2);
+}
+
+/// Largest size of a numerator or denominator in bits; beyond it an operation
+/// is refused and the caller keeps the numbers apart.
+const MAX_BITS: u64 = 4096;
+
+/// The interner. Index 0, 1, 2 are 0, 1, -1.
+#[derive(Debug)]
+pub struct Coefs {
+    values: Vec<BigRational>,
+    ids: HashMap<BigRational, Coef, FxBuildHasher>,
+    products: HashMap<(Coef, Coef), Option<Coef>, FxBuildHasher>,
+    sums: HashMap<(Coef, Coef), Option<Coef>, FxBuildHasher>,
+}
+
+impl Default for Coefs {
+    fn default() -> Self {
+        let mut c = Coefs {
+            values: Vec::new(),
+            ids: HashMap::default(),
+            products: HashMap::default(),
+            sums: HashMap::default(),
+        };
+        for v in [0, 1, -1] {
+            c.intern(BigRational::from_integer(BigInt::from(v)));
+        }
+        c
+    }
+}
+
+impl Coefs {
+    fn intern(&mut self, v: BigRational) -> Option<Coef> {
+        if v.numer().bits() > MAX_BITS || v.denom().bits() > MAX_BITS {
+            return None;
+        }
+        if let Some(&id) = self.ids.get(&v) {
+            return Some(id);
+        }
+        let id = Coef(self.values.len() as u32);
+        self.values.push(v.clone());
+        self.ids.insert(v, id);
+        Some(id)
+    }
+
+    /// The value of a coefficient.
+    pub fn get(&self, c: Coef) -> &BigRational {
+        &self.values[c.0 as usize]
+    }
+
+    /// From an integer.
+    pub fn int(&mut self, v: i64) -> Coef {
+        match v {
+            0 => Coef::ZERO,
+            1 => Coef::ONE,
+            -1 => Coef::NEG,
+            // 64 bits are below MAX_BITS.
+            _ => self.intern(BigRational::from_integer(BigInt::from(v))).unwrap_or(Coef::ZERO),
+        }
+    }
+
+    /// Exactly a finite float; `None` for NaN and infinities.
+    pub fn float(&mut self, v: f64) -> Option<Coef> {
+        self.intern(BigRational::from_float(v)?)
+    }
+
+    /// The integer value, if it is one and fits.
+    pub fn to_int(&self, c: Coef) -> Option<i64> {
+        let v = self.get(c);
+        if v.is_integer() { v.numer().to_i64() } else { None }
+    }
+
+    /// Nearest float.
+    pub fn to_f64(&self, c: Coef) -> f64 {
+        self.get(c).to_f64().unwrap_or(f64::NAN)
+    }
+
+    /// Sign: -1, 0 or 1.
+    pub fn sign(&self, c: Coef) -> i32 {
+        let v = self.get(c);
+        if v.is_zero() {
+            0
+        } else if v.is_positive() {
+            1
+        } else {
+            -1
+        }
+    }
+
+    /// `a * b`; `None` if the result is too long.
+    pub fn mul(&mut self, a: Coef, b: Coef) -> Option<Coef> {
+        match (a, b) {
+            (Coef::ZERO, _) | (_, Coef::ZERO) => return Some(Coef::ZERO),
+            (Coef::ONE, x) | (x, Coef::ONE) => return Some(x),
+            _ => {}
+        }
+        let k = (a.min(b), a.max(b));
+        if let Some(&r) = self.products.get(&k) {
+            return r;
+        }
+        let v = self.get(a) * self.get(b);
+        let r = self.intern(v);
+        self.products.insert(k, r);
+        r
+    }
+
+    /// `a + b`; `None` if the result is too long.
+    pub fn add(&mut self, a: Coef, b: Coef) -> Option<Coef> {
+        match (a, b) {
+            (Coef::ZERO, x) | (x, Coef::ZERO) => return Some(x),
+            _ => {}
+        }
+        let k = (a.min(b), a.max(b));
+        if let Some(&r) = self.sums.get(&k) {
+            return r;
+        }
+        let v = self.get(a) + self.get(b);
+        let r = self.intern(v);
+        self.sums.insert(k, r);
+        r
+    }
+
+    /// `-a`
+    pub fn neg(&mut self, a: Coef) -> Coef {
+        self.mul(a, Coef::NEG).unwrap_or(Coef::ZERO)
+    }
+
+    /// `1 / a`, `None` for zero.
+    pub fn inv(&mut self, a: Coef) -> Option<Coef> {
+        if a == Coef::ZERO {
+            return None;
+        }
+        if a == Coef::ONE || a == Coef::NEG {
+            return Some(a);
+        }
+        let v = self.get(a).recip();
+        self.intern(v)
+    }
+
+    /// `a ^ n`; `None` for zero to a negative power or a too long result.
+    pub fn pow(&mut self, a: Coef, n: i32) -> Option<Coef> {
+        if n == 1 || a == Coef::ONE {
+            return Some(a);
+        }
+        if a == Coef::ZERO && n <= 0 {
+            return None;
+        }
+        let bits = self.get(a).numer().bits().max(self.get(a).denom().bits());
+        if bits.saturating_mul(u64::from(n.unsigned_abs())) > MAX_BITS {
+            return None;
+        }
+        let v = num_traits::pow::Pow::pow(self.get(a), n);
+        self.intern(v)
+    }
+
+    /// `|a|`
+    pub fn abs(&mut self, a: Coef) -> Coef {
+        if self.sign(a) < 0 { self.neg(a) } else { a }
+    }
+
+    /// Greatest common divisor of integer coefficients (positive); 1 if any
+    /// is no integer.
+    pub fn gcd(&mut self, all: impl Iterator<Item = Coef>) -> Coef {
+        let mut g = BigInt::zero();
+        for c in all {
+            let v = self.get(c);
+            if !v.is_integer() {
+                return Coef::ONE;
+            }
+            let (mut a, mut b) = (g, v.numer().abs());
+            while !b.is_zero() {
+                let r = &a % &b;
+                a = b;
+                b = r;
+            }
+            g = a;
+            if g.is_one() {
+                return Coef::ONE;
+            }
+        }
+        if g.is_zero() { Coef::ONE } else { self.intern(g.into()).unwrap_or(Coef::ONE) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arithmetic_is_exact_and_bounded() {
+        let mut c = Coefs::default();
+        let tenth = c.float(f64::from(0.1f32)).unwrap();
+        let inv = c.inv(tenth).unwrap();
+        assert_eq!(c.mul(tenth, inv), Some(Coef::ONE));
+        let n = c.neg(tenth);
+        assert_eq!(c.add(tenth, n), Some(Coef::ZERO));
+        assert_eq!(c.float(f64::NAN), None);
+        assert_eq!(c.inv(Coef::ZERO), None);
+        let mut big = c.int(i64::MAX);
+        let mut steps = 0;
+        while let Some(b) = c.mul(big, big) {
+            big = b;
+            steps += 1;
+        }
+        assert!(steps < 8, "the size limit stops growth");
+        let (six, four) = (c.int(6), c.int(-4));
+        assert_eq!(c.gcd([six, four].into_iter()), c.int(2));
+    }
+}

@@ -1,0 +1,213 @@
+//! Evaluates terms by their definition, to test laws. Knows no law: it opens
+//! nodes and computes in `f64`.
+
+use crate::lin::{Ax, BOUND_SLOT, LinId, Lins, OWN_SLOT};
+use crate::store::{Op, Ref, Store, Val};
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
+
+/// Input arrays by parameter id, row-major over the class's axes.
+pub type Inputs = HashMap<u32, Vec<f64>, FxBuildHasher>;
+
+/// Values of atoms or slots.
+type Env = HashMap<Ax, i64, FxBuildHasher>;
+
+/// Evaluates values of one store.
+pub struct Evaluator<'a> {
+    store: &'a Store,
+    inputs: &'a Inputs,
+    /// Meaning of operators by name; arguments to result.
+    pub functions: HashMap<String, fn(&[f64]) -> f64, FxBuildHasher>,
+}
+
+impl<'a> Evaluator<'a> {
+    /// An evaluator that knows the operators of this crate.
+    pub fn new(store: &'a Store, inputs: &'a Inputs) -> Self {
+        let mut functions: HashMap<String, fn(&[f64]) -> f64, FxBuildHasher> = HashMap::default();
+        let table: [(&str, fn(&[f64]) -> f64); 14] = [
+            ("exponential", |a| a[0].exp()),
+            ("log", |a| a[0].ln()),
+            ("sqrt", |a| a[0].sqrt()),
+            ("tanh", |a| a[0].tanh()),
+            ("abs", |a| a[0].abs()),
+            ("select", |a| if a[0] != 0.0 { a[1] } else { a[2] }),
+            ("indicator", |a| a[0]),
+            ("convert-pred", |a| a[0]),
+            ("not", |a| 1.0 - a[0]),
+            ("ge0", |a| f64::from(a[0] >= 0.0)),
+            ("eq0", |a| f64::from(a[0] == 0.0)),
+            ("add", |a| a[0] + a[1]),
+            ("multiply", |a| a[0] * a[1]),
+            ("convert-int", |a| a[0]),
+        ];
+        for (n, f) in table {
+            functions.insert(n.to_owned(), f);
+        }
+        Evaluator { store, inputs, functions }
+    }
+
+    /// Value at a point of the atoms; `None` if it reads out of range, an
+    /// unknown operator or a special constant other than minus infinity.
+    pub fn value(&self, v: &Val, axes: &[Ax], point: &[i64]) -> Option<f64> {
+        let env: Env = axes.iter().copied().zip(point.iter().copied()).collect();
+        let x = self.read(&v.r, &env)?;
+        Some(self.scaled(v.coef, x))
+    }
+
+    fn scaled(&self, c: crate::Coef, x: f64) -> f64 {
+        // A selecting zero: 0 * inf does not occur in a definition.
+        if c == crate::Coef::ZERO { 0.0 } else { self.store.coefs.to_f64(c) * x }
+    }
+
+    fn lin(&self, l: LinId, env: &Env) -> Option<i64> {
+        let f = self.store.lins.get(l);
+        let mut v = f.c0;
+        for &(c, a) in &f.terms {
+            v += c * self.atom(a, env)?;
+        }
+        Some(v)
+    }
+
+    fn atom(&self, a: Ax, env: &Env) -> Option<i64> {
+        if let Some(&v) = env.get(&a) {
+            return Some(v);
+        }
+        if a < crate::lin::FIRST_ATOM {
+            return None;
+        }
+        match &self.store.lins.atom(a).kind {
+            crate::AtomKind::Table { axes, tab } => {
+                let mut at = 0;
+                for &x in axes {
+                    at = at * self.store.lins.size(x) + self.atom(x, env)?;
+                }
+                tab.get(at as usize).copied()
+            }
+            _ => None,
+        }
+    }
+
+    fn read(&self, r: &Ref, env: &Env) -> Option<f64> {
+        let mut at = Vec::with_capacity(r.m.len());
+        for &l in &r.m {
+            at.push(self.lin(l, env)?);
+        }
+        let c = self.store.class(r.class);
+        for (i, n) in at.iter().zip(&c.sizes) {
+            if *n != crate::UNBOUNDED && (*i < 0 || i >= n) {
+                return None;
+            }
+        }
+        if let Some(f) = &c.forward {
+            let mut inner = Env::default();
+            for (i, &x) in at.iter().enumerate() {
+                inner.insert(i as Ax, x);
+            }
+            return self.read(f, &inner);
+        }
+        let flat = || at.iter().zip(&c.sizes).fold(0i64, |k, (i, n)| k * n + i) as usize;
+        match c.op {
+            Op::One => return Some(1.0),
+            Op::Iota => return Some(at[0] as f64),
+            Op::Param(id) => return self.inputs.get(&id)?.get(flat()).copied(),
+            Op::Arr(id) => {
+                let a = &self.store.arrays[id as usize];
+                return a.get(flat()).map(|&c| self.store.coefs.to_f64(c));
+            }
+            Op::Const(crate::arith::NEG_INF) => return Some(f64::NEG_INFINITY),
+            Op::Const(_) | Op::Opq(_) => return None,
+            _ => {}
+        }
+        let nfree = c.nfree as usize;
+        let mut inner = Env::default();
+        for (i, &x) in at.iter().take(nfree).enumerate() {
+            inner.insert(i as Ax, x);
+        }
+        for (i, &x) in at.iter().skip(nfree).enumerate() {
+            inner.insert(OWN_SLOT + i as Ax, x);
+        }
+        if c.op == Op::Pcs {
+            let mut p = *at.get(nfree)?;
+            for (k, &n) in c.bound.iter().enumerate() {
+                if p < n {
+                    inner.insert(BOUND_SLOT + k as Ax, p);
+                    let a = &c.args[k];
+                    if a.coef == crate::Coef::ZERO {
+                        return Some(0.0);
+                    }
+                    return Some(self.scaled(a.coef, self.read(&a.r, &inner)?));
+                }
+                p -= n;
+            }
+            return None;
+        }
+        let total: i64 = c.bound.iter().product();
+        let mut acc = match c.op {
+            Op::Max | Op::MaxR => f64::NEG_INFINITY,
+            Op::And | Op::AndR => 1.0,
+            _ => 0.0,
+        };
+        for k in 0..total.max(1) {
+            let mut r = k;
+            for (i, &n) in c.bound.iter().enumerate().rev() {
+                inner.insert(BOUND_SLOT + i as Ax, r % n);
+                r /= n;
+            }
+            match c.op {
+                Op::Add => {
+                    for a in &c.args {
+                        acc += self.scaled(a.coef, self.read(&a.r, &inner)?);
+                    }
+                }
+                Op::Prod | Op::Sum => {
+                    let mut p = 1.0;
+                    // A false indicator selects zero whatever the rest is.
+                    let bit = |a: &crate::Arg| self.store.is_indicator(&a.r);
+                    let mut dead = false;
+                    for a in c.args.iter().filter(|a| bit(a)) {
+                        dead |= self.read(&a.r, &inner)? == 0.0;
+                    }
+                    if dead {
+                        p = 0.0;
+                    } else {
+                        for a in &c.args {
+                            let x = self.scaled(a.coef, self.read(&a.r, &inner)?);
+                            p *= x.powi(a.pow);
+                        }
+                    }
+                    acc = if c.op == Op::Sum { acc + p } else { p };
+                }
+                Op::Max | Op::MaxR => {
+                    for a in &c.args {
+                        acc = acc.max(self.scaled(a.coef, self.read(&a.r, &inner)?));
+                    }
+                }
+                Op::And | Op::AndR => {
+                    for a in &c.args {
+                        if a.coef == crate::Coef::ZERO || self.read(&a.r, &inner)? == 0.0 {
+                            acc = 0.0;
+                        }
+                    }
+                }
+                Op::Ew(s) => {
+                    let mut x = Vec::new();
+                    for a in &c.args {
+                        // A branch that is not taken may read out of range.
+                        x.push(match self.read(&a.r, &inner) {
+                            Some(y) => self.scaled(a.coef, y),
+                            None => return None,
+                        });
+                    }
+                    acc = (self.functions.get(self.store.sym_text(s))?)(&x);
+                }
+                _ => return None,
+            }
+        }
+        Some(acc)
+    }
+
+    /// True if an index form is a plain atom (helper for tests).
+    pub fn is_plain(l: LinId) -> bool {
+        Lins::as_plain(l).is_some()
+    }
+}

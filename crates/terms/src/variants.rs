@@ -1,0 +1,210 @@
+//! Equal forms of a value that the normal form does not choose, tried one
+//! after the other where a value matches nothing.
+
+use crate::coef::Coef;
+use crate::store::{Arg, Dt, Op, Store, Val};
+use smallvec::SmallVec;
+
+/// Bounds of a search.
+#[derive(Clone, Copy, Debug)]
+pub struct VariantLimits {
+    /// Rewrites in a row.
+    pub depth: u32,
+    /// Variants in all.
+    pub count: usize,
+}
+
+impl Default for VariantLimits {
+    fn default() -> Self {
+        VariantLimits { depth: 3, count: 24 }
+    }
+}
+
+impl Store {
+    /// Calls `accept` with variants of `v`, nearest first, until it returns
+    /// true; returns that variant.
+    pub fn search_variants(
+        &mut self,
+        v: &Val,
+        limits: VariantLimits,
+        mut accept: impl FnMut(&mut Store, &Val) -> bool,
+    ) -> Option<Val> {
+        let mut seen: Vec<Val> = vec![v.clone()];
+        let mut frontier = vec![v.clone()];
+        for _ in 0..limits.depth {
+            let mut next = Vec::new();
+            for f in &frontier {
+                for w in self.variants(f) {
+                    if seen.contains(&w) {
+                        continue;
+                    }
+                    if accept(self, &w) {
+                        return Some(w);
+                    }
+                    seen.push(w.clone());
+                    if seen.len() > limits.count {
+                        return None;
+                    }
+                    next.push(w);
+                }
+            }
+            frontier = next;
+        }
+        None
+    }
+
+    /// One rewrite away: (a) a nested sum that shares a bound axis is
+    /// inlined; (b) a bound axis that one factor alone reads is summed inside
+    /// that factor; (c) a product distributes over an addition.
+    pub fn variants(&mut self, v: &Val) -> Vec<Val> {
+        let mut out = Vec::new();
+        let (op, dt) = {
+            let c = self.class(v.r.class);
+            (c.op, c.dt)
+        };
+        match op {
+            Op::Sum => {
+                let n = self.class(v.r.class).args.len();
+                for i in 0..n {
+                    if let Some(w) = self.inline_sum(v, dt, i) {
+                        out.push(w);
+                    }
+                }
+                for i in 0..n {
+                    if let Some(w) = self.push_into_factor(v, dt, i) {
+                        out.push(w);
+                    }
+                }
+                for i in 0..n {
+                    if let Some(w) = self.distribute(v, dt, i) {
+                        out.push(w);
+                    }
+                }
+            }
+            Op::Prod => {
+                // Rewrites inside one factor.
+                let Some((args, _)) = self.open(&v.r) else { return out };
+                for i in 0..args.len() {
+                    let x = Val { coef: Coef::ONE, r: args[i].r.clone(), dt };
+                    if args[i].pow != 1 {
+                        continue;
+                    }
+                    for w in self.variants(&x) {
+                        let mut f: SmallVec<[Arg; 4]> = args.clone();
+                        f[i] = Arg { coef: w.coef, pow: 1, r: w.r };
+                        if let Some(p) = self.product(dt, v.coef, f) {
+                            out.push(p);
+                        }
+                    }
+                }
+                for i in 0..args.len() {
+                    if let Some(w) = self.distribute(v, dt, i) {
+                        out.push(w);
+                    }
+                }
+            }
+            Op::Add => {
+                let Some((args, _)) = self.open(&v.r) else { return out };
+                if args.len() > 8 {
+                    return out;
+                }
+                for i in 0..args.len() {
+                    let x = self.val_of(&args[i]);
+                    for w in self.variants(&x) {
+                        let mut terms: Vec<Val> = args.iter().map(|a| self.val_of(a)).collect();
+                        terms[i] = w;
+                        let s = self.add(dt, &terms).and_then(|s| self.scale(&s, v.coef));
+                        out.extend(s);
+                    }
+                }
+            }
+            _ => {}
+        }
+        out
+    }
+
+    fn inline_sum(&mut self, v: &Val, dt: Dt, i: usize) -> Option<Val> {
+        let inner = self.class(v.r.class).args[i].clone();
+        if inner.pow != 1 || self.class(inner.r.class).op != Op::Sum {
+            return None;
+        }
+        let (mut args, mut bound) = self.open(&v.r)?;
+        let (sub, b) = self.open(&args[i].r)?;
+        if b.is_empty() {
+            return None;
+        }
+        args.remove(i);
+        args.extend(sub);
+        bound.extend(b);
+        self.sum_prod_raw(dt, v.coef, args, &bound)
+    }
+
+    fn push_into_factor(&mut self, v: &Val, dt: Dt, i: usize) -> Option<Val> {
+        let (mut args, bound) = self.open(&v.r)?;
+        if args[i].pow != 1 {
+            return None;
+        }
+        let only: SmallVec<[crate::Ax; 2]> = bound
+            .iter()
+            .copied()
+            .filter(|&b| {
+                args.iter().enumerate().all(|(k, a)| (k == i) == self.ref_mentions(&a.r, b))
+            })
+            .collect();
+        if only.is_empty() || only.len() == bound.len() {
+            return None;
+        }
+        let x = Val { coef: Coef::ONE, r: args[i].r.clone(), dt };
+        let s = self.sum(dt, &x, &only)?;
+        args[i] = Arg { coef: s.coef, pow: 1, r: s.r };
+        let rest: SmallVec<[crate::Ax; 2]> =
+            bound.iter().copied().filter(|b| !only.contains(b)).collect();
+        self.sum_prod(dt, v.coef, args, &rest)
+    }
+
+    fn distribute(&mut self, v: &Val, dt: Dt, i: usize) -> Option<Val> {
+        let a = self.class(v.r.class).args[i].clone();
+        let c = self.class(a.r.class);
+        if a.pow != 1 || c.op != Op::Add || c.args.len() > 8 {
+            return None;
+        }
+        let is_sum = self.class(v.r.class).op == Op::Sum;
+        let (args, bound) = self.open(&v.r)?;
+        let (terms, _) = self.open(&args[i].r)?;
+        let mut out: SmallVec<[Val; 8]> = SmallVec::new();
+        for t in &terms {
+            let mut f = args.clone();
+            f[i] = Arg { coef: t.coef, pow: 1, r: t.r.clone() };
+            out.push(if is_sum {
+                // Each summand has its own bound axes.
+                let mut m = crate::Subst::new();
+                let mut fresh: SmallVec<[crate::Ax; 2]> = SmallVec::new();
+                for &b in &bound {
+                    let n = self.lins.size(b);
+                    let x = self.lins.local(n);
+                    m.set(b, crate::Lins::plain(x));
+                    fresh.push(x);
+                }
+                for a in f.iter_mut() {
+                    a.r = self.subst_ref(&a.r, &m)?;
+                }
+                self.sum_prod(dt, v.coef, f, &fresh)?
+            } else {
+                self.product(dt, v.coef, f)?
+            });
+        }
+        self.add(dt, &out)
+    }
+
+    /// A sum whose factors may be sums that share its bound axes; like
+    /// [`Store::sum_prod`] otherwise.
+    fn sum_prod_raw(
+        &mut self,
+        dt: Dt,
+        coef: Coef,
+        args: SmallVec<[Arg; 4]>,
+        bound: &[crate::Ax],
+    ) -> Option<Val> {
+        self.sum_prod(dt, coef, args, bound)
+    }
+}
