@@ -212,6 +212,62 @@ fn axes_of(d: &DimPlacement, mesh: &Mesh) -> Option<Vec<String>> {
     fits.then(|| parts.into_iter().map(|p| p.3.clone()).collect())
 }
 
+impl Mesh {
+    /// The coarsest row-major mesh whose axes express all `placements` as
+    /// partition specs, with axes `d0`, `d1`, ... (major first). `None` if
+    /// there is none, or if the placements differ in the number of devices.
+    pub fn infer<'a>(placements: impl IntoIterator<Item = &'a Placement> + Clone) -> Option<Mesh> {
+        let n = placements.clone().into_iter().map(|p| p.devices).next()?;
+        if placements.clone().into_iter().any(|p| p.devices != n) {
+            return None;
+        }
+        let mut seen: Vec<&Arc<[u32]>> = Vec::new();
+        let mut cuts = vec![1usize, n as usize];
+        for d in placements.clone().into_iter().flat_map(|p| &p.dims) {
+            if d.tiles > 1 && !seen.iter().any(|t| Arc::ptr_eq(t, &d.tile_of_device)) {
+                seen.push(&d.tile_of_device);
+                digit_borders(&d.tile_of_device, &mut cuts)?;
+            }
+        }
+        cuts.sort_unstable();
+        cuts.dedup();
+        let mut axes = Vec::new();
+        for w in cuts.windows(2).rev() {
+            let [lo, hi] = w else { continue };
+            if hi % lo != 0 {
+                return None;
+            }
+            axes.push((format!("d{}", axes.len()), (hi / lo) as i64));
+        }
+        let mesh = Mesh::new(axes).ok()?;
+        let fits = placements.into_iter().all(|p| p.to_spec(&mesh).is_some());
+        fits.then_some(mesh)
+    }
+}
+
+/// Adds the steps at which a table of devices changes its slope.
+fn digit_borders(table: &[u32], cuts: &mut Vec<usize>) -> Option<()> {
+    let at = |i: usize| table.get(i).map(|v| i64::from(*v));
+    let mut step = 1;
+    while step < table.len() {
+        let slope = at(step)? - at(0)?;
+        let straight = |k: &usize| at(k * step) == at(0).map(|b| b + *k as i64 * slope);
+        let mut run = (1..table.len() / step).take_while(straight).count() + 1;
+        while !(table.len() / step).is_multiple_of(run) {
+            run -= 1;
+        }
+        if run < 2 {
+            return None;
+        }
+        step *= run;
+        cuts.push(step);
+        if table.len() % step != 0 {
+            return None;
+        }
+    }
+    Some(())
+}
+
 fn tiled(t: &TileAssignment, rank: usize, devices: u32) -> Result<Placement, PlacementError> {
     let tail = t.subgroups.len();
     if t.dims.len() != rank + tail {

@@ -186,6 +186,28 @@ fn shardy_sub_axes_orders_and_special_meshes() {
 }
 
 #[test]
+fn meshes_are_inferred_from_placements() {
+    let of = |mesh: &str, specs: &[&str]| {
+        let m = Mesh::parse(mesh).unwrap();
+        let p: Vec<Placement> = specs
+            .iter()
+            .map(|s| Placement::from_spec(&m, &PartitionSpec::parse(s).unwrap(), 2).unwrap())
+            .collect();
+        Mesh::infer(&p).map(|m| m.to_string())
+    };
+    let sizes = |s: &str| Some(s.to_string());
+    assert_eq!(of("a=2,b=4", &["P('a')", "P(None,'b')", "P('b','a')"]), sizes("d0=2,d1=4"));
+    assert_eq!(of("a=2,b=4", &["P(('a','b'))"]), sizes("d0=8"));
+    assert_eq!(of("a=3,b=2,c=5", &["P('b')", "P(('c','a'))"]), sizes("d0=3,d1=2,d2=5"));
+    assert_eq!(of("a=2,b=2,c=2", &["P('b')"]), sizes("d0=2,d1=2,d2=2"));
+    assert_eq!(of("a=4", &["P()"]), sizes("d0=4"));
+    assert_eq!(of("a=1", &["P('a')"]), sizes(""));
+    assert_eq!(Mesh::infer(&[]), None);
+    let odd = grid(&[4], TileDevices::List(vec![0, 2, 3, 1]), &[]);
+    assert_eq!(Mesh::infer(&[Placement::from_op_sharding(&odd, 1, 4).unwrap()]), None);
+}
+
+#[test]
 fn uneven_tiles_round_up() {
     let mesh = Mesh::parse("x=4").unwrap();
     let p = Placement::from_spec(&mesh, &PartitionSpec::parse("P('x')").unwrap(), 1).unwrap();

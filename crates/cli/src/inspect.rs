@@ -37,6 +37,8 @@ struct Facts {
     parameters: Vec<Value>,
     outputs: Vec<Value>,
     meshes: Vec<MeshFact>,
+    /// Mesh that fits the parameter shardings, if none is declared.
+    inferred_mesh: Option<Vec<(String, i64)>>,
     opcodes: BTreeMap<&'static str, usize>,
     collectives: Vec<Collective>,
     sources: Vec<Source>,

@@ -15,7 +15,9 @@ pub(super) fn facts(m: &Module, file: String) -> Facts {
     let meshes =
         m.header_attr("xla.sdy.meshes").and_then(|t| parse_sdy_meshes(t).ok()).unwrap_or_default();
     let mesh = meshes.iter().find(|m| !m.mesh.axes.is_empty());
-    let view = View { m, meshes: &meshes, mesh };
+    let mut view = View { m, meshes: &meshes, mesh: mesh.map(|m| m.mesh.clone()), inferred: false };
+    view.infer();
+    let (parameters, outputs) = (view.parameters(), view.outputs());
     let mut opcodes = BTreeMap::new();
     let mut sources: BTreeMap<&str, usize> = BTreeMap::new();
     let mut with_source = 0;
@@ -41,8 +43,9 @@ pub(super) fn facts(m: &Module, file: String) -> Facts {
         computations: m.comps.len(),
         instructions: m.instrs.len(),
         entry_instructions: entry.map_or(0, |c| c.instrs.len()),
-        parameters: view.parameters(),
-        outputs: view.outputs(),
+        parameters,
+        outputs,
+        inferred_mesh: view.mesh.filter(|_| view.inferred).map(|m| m.axes),
         meshes: meshes.iter().map(mesh_fact).collect(),
         opcodes,
         collectives: collectives(m),
@@ -63,14 +66,30 @@ fn mesh_fact(m: &NamedMesh) -> MeshFact {
 struct View<'a> {
     m: &'a Module,
     meshes: &'a [NamedMesh],
-    mesh: Option<&'a NamedMesh>,
+    mesh: Option<Mesh>,
+    inferred: bool,
 }
 
 impl View<'_> {
     fn devices(&self) -> u32 {
         let n = self.m.header.num_partitions.filter(|n| *n > 1);
-        let n = n.or(self.mesh.map(NamedMesh::devices)).unwrap_or(1);
+        let n = n.or(self.mesh.as_ref().map(Mesh::devices)).unwrap_or(1);
         u32::try_from(n).unwrap_or(1)
+    }
+
+    /// Without a declared mesh, the coarsest one that fits the parameters.
+    fn infer(&mut self) {
+        if self.mesh.is_some() {
+            return;
+        }
+        let Some(entry) = self.m.comps.get(self.m.entry.0 as usize) else { return };
+        let placed: Vec<Placement> = entry
+            .params
+            .iter()
+            .filter_map(|p| self.place(self.m.sharding(*p)?, self.m.shape(*p).dims().len()))
+            .collect();
+        self.mesh = Mesh::infer(&placed);
+        self.inferred = self.mesh.as_ref().is_some_and(|m| m.devices() > 1);
     }
 
     fn parameters(&self) -> Vec<Value> {
@@ -128,7 +147,6 @@ impl View<'_> {
                     Placement::from_axes(m, &s.sharding, rank, n).ok()
                 });
             }
-            let mesh = self.mesh.map(|m| m.mesh.clone()).or_else(|| flat(self.devices()));
             out.push(Value {
                 index: out.len(),
                 name: if leaves.len() > 1 && !name.is_empty() {
@@ -137,7 +155,9 @@ impl View<'_> {
                     name.to_string()
                 },
                 shape: shape.to_string(),
-                spec: placed.zip(mesh).and_then(|(p, m)| Some(p.to_spec(&m)?.to_string())),
+                spec: placed
+                    .zip(self.mesh.as_ref())
+                    .and_then(|(p, m)| Some(p.to_spec(m)?.to_string())),
                 sharding: text,
             });
         }
@@ -146,11 +166,6 @@ impl View<'_> {
     fn place(&self, s: &OpSharding, rank: usize) -> Option<Placement> {
         Placement::from_op_sharding(s, rank, self.devices()).ok()
     }
-}
-
-/// One axis over all devices, for modules that name no mesh.
-fn flat(devices: u32) -> Option<Mesh> {
-    Mesh::new(vec![("devices".into(), i64::from(devices))]).ok()
 }
 
 /// A sharding as HLO prints it; long device lists are cut.

@@ -25,6 +25,10 @@ pub(super) fn render(f: &Facts) -> String {
         let order = if m.row_major { "" } else { ", devices in another order" };
         let _ = writeln!(t, "mesh @{}: {} ({} devices{order})", m.name, axes.join(","), m.devices);
     }
+    if let Some(m) = &f.inferred_mesh {
+        let axes: Vec<String> = m.iter().map(|(a, n)| format!("{a}={n}")).collect();
+        let _ = writeln!(t, "mesh {} (inferred from the parameter shardings)", axes.join(","));
+    }
     values(&mut t, "parameters", &f.parameters);
     values(&mut t, "outputs", &f.outputs);
     let mut codes: Vec<(&str, usize)> = f.opcodes.iter().map(|(k, v)| (*k, *v)).collect();
