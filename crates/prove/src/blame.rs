@@ -79,7 +79,7 @@ pub(crate) fn frontier(
     order.sort_unstable();
     let is_frontier = |r: u32| -> bool {
         let rec = &a.dist[r as usize];
-        rec.operands.iter().all(|&o| {
+        (rec.tv.is_some() || rec.failed.is_some()) && rec.operands.iter().all(|&o| {
             a.dist.get(o as usize).is_none_or(|x| x.base.is_some() || x.tv.is_none())
         })
     };

@@ -243,16 +243,13 @@ impl Store {
         }
         if self.rules.reals || dt == Dt::INT {
             let (za, zb) = (self.is_zero(a), self.is_zero(b));
-            if zb {
-                if self.as_const(a) == Some(Coef::ONE) {
-                    return Some(self.convert_pred(dt, p));
+            if za || zb {
+                let (q, x) = if zb { (p.clone(), a) } else { (self.not(p), b) };
+                if self.as_const(x) == Some(Coef::ONE) {
+                    return Some(self.convert_pred(dt, &q));
                 }
-                let g = self.indicator(dt, p);
-                return self.mul(dt, &g, a);
-            }
-            if za {
-                let q = self.not(p);
-                return self.select(dt, &q, b, a);
+                let g = self.indicator(dt, &q);
+                return self.mul(dt, &g, x);
             }
         }
         Some(self.ew(self.known.select, dt, false, &[p.clone(), a.clone(), b.clone()]))

@@ -226,13 +226,14 @@ impl<'a> Lifter<'a> {
                 let (v, rec) = get(ins.operands[0]);
                 if let (Lv::Tuple(t), Attrs::TupleIndex(k)) = (v, &ins.attrs) {
                     if let Some(x) = t.get(*k as usize) {
-                        let rec = match self.lifted.get(*rec as usize) {
-                            Some(r) if m.instr(r.instr).opcode == Opcode::Tuple => {
-                                r.operands.get(*k as usize).copied().unwrap_or(*rec)
-                            }
-                            _ => *rec,
-                        };
-                        return (x.clone(), rec);
+                        let x = x.clone();
+                        let made_by = self.lifted.get(*rec as usize).filter(|r| {
+                            m.instr(r.instr).opcode == Opcode::Tuple
+                        });
+                        if let Some(r) = made_by.and_then(|r| r.operands.get(*k as usize)) {
+                            return (x, *r);
+                        }
+                        return self.record(i, path, SmallVec::from_elem(*rec, 1), x, None);
                     }
                 }
             }
