@@ -6,8 +6,9 @@
 //! finite. `convert-pred(p)` is the number 0 or 1 and does not.
 
 use crate::coef::Coef;
-use crate::lin::Ax;
+use crate::lin::{Ax, Subst};
 use crate::make::Build;
+use crate::tables::Untabled;
 use crate::store::{Arg, Dt, Op, Ref, Store, Val};
 use smallvec::SmallVec;
 
@@ -96,6 +97,26 @@ impl Store {
             bound.iter().copied().filter(|&b| self.ref_mentions(&p.r, b)).collect();
         if bound.is_empty() || self.as_bool(p).is_some() {
             return Some(p.clone());
+        }
+        let arg = [Self::arg(p)];
+        match self.untable(&arg, &bound)? {
+            Untabled::Fine => {}
+            Untabled::Reindex(map, b) => {
+                let w = self.subst(p, &map)?;
+                return self.and_over(&w, &b);
+            }
+            Untabled::Enumerate(b, n, rest) => {
+                let mut parts: SmallVec<[Val; 8]> = SmallVec::new();
+                for k in 0..n {
+                    let mut map = Subst::new();
+                    let c = self.lins.constant(k);
+                    map.set(b, c);
+                    let fresh = self.fresh_like(&rest, &mut map);
+                    let w = self.subst(p, &map)?;
+                    parts.push(self.and_over(&w, &fresh)?);
+                }
+                return Some(self.and(&parts));
+            }
         }
         match self.class(p.r.class).op {
             Op::And => {
