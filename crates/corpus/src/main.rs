@@ -39,7 +39,7 @@ fn main() -> anyhow::Result<()> {
                 continue;
             }
             let case = Case::read(&c)?;
-            let claim = case.claim()?;
+            let declared = case.claim()?;
             let Some(bp) = find(&c, "base.hlo.txt") else { continue };
             let base = module(&bp)?;
             for f in &forms {
@@ -52,6 +52,11 @@ fn main() -> anyhow::Result<()> {
                         continue;
                     }
                 };
+                // The partitioner chooses the layout of outputs itself.
+                let mut claim = declared.clone();
+                if f.contains("spmd") || f.contains("opt") {
+                    claim.outputs.clear();
+                }
                 let t = Instant::now();
                 let o = Options { time_limit: Some(Duration::from_secs(20)), ..Options::default() };
                 let out = scalify_prove::verify(&base, &dist, &claim, &o);

@@ -91,6 +91,13 @@ impl Store {
             }
         }
         self.combine_terms(&mut flat)?;
+        if dt != Dt::INT
+            && self.gather_series(dt, &mut flat, |s, dt, v, z| s.sum(dt, v, &[z]))
+        {
+            let terms: SmallVec<[Val; 8]> =
+                flat.iter().map(|a| Val { coef: a.coef, r: a.r.clone(), dt }).collect();
+            return self.add(dt, &terms);
+        }
         match flat.len() {
             0 if dt == Dt::INT => Some(self.int(0)),
             0 => Some(self.zero(dt)),
@@ -430,6 +437,20 @@ impl Store {
                     continue;
                 }
             }
+            if self.rules.finite && flat.len() == 1 && flat[0].pow == 2 {
+                if let Some(parts) = self.expand_square(dt, &flat[0], &bound)? {
+                    let mut terms: SmallVec<[Val; 4]> = SmallVec::new();
+                    for (k, f, b) in parts {
+                        let k = self.coefs.mul(k, coef)?;
+                        terms.push(self.sum_prod(dt, k, f, &b)?);
+                    }
+                    return self.add(dt, &terms);
+                }
+            }
+            if flat.len() > 1 && self.use_guards(dt, &mut coef, &mut flat)? {
+                flat = self.flatten(dt, &mut coef, flat)?;
+                continue;
+            }
             if round < 60 {
                 match self.decide_indicators(dt, &flat, &bound)? {
                     Decided::No => {}
@@ -451,6 +472,49 @@ impl Store {
             return self.scale(&v, coef);
         }
         None
+    }
+
+    /// `sum_b (u + v)^2 = sum_b u^2 + 2 v sum_b u + n v^2` where `v` holds the
+    /// terms of an addition that are free of all bound axes.
+    #[allow(clippy::type_complexity)]
+    fn expand_square(
+        &mut self,
+        dt: Dt,
+        a: &Arg,
+        bound: &[Ax],
+    ) -> Option<Option<Vec<(Coef, Factors, SmallVec<[Ax; 4]>)>>> {
+        let c = self.class(a.r.class);
+        if c.op != Op::Add || c.dt != dt || c.args.len() > 64 {
+            return Some(None);
+        }
+        let (terms, _) = self.open(&a.r)?;
+        let (mut u, mut v): (Vec<Val>, Vec<Val>) = (Vec::new(), Vec::new());
+        for t in &terms {
+            let x = self.val_of(t);
+            if self.ref_mentions_any(&x.r, bound) { u.push(x) } else { v.push(x) }
+        }
+        if u.is_empty() || v.is_empty() {
+            return Some(None);
+        }
+        let (u, v) = (self.add(dt, &u)?, self.add(dt, &v)?);
+        let two = self.coefs.int(2);
+        let mut out = Vec::new();
+        for (k, pu, pv) in [(Coef::ONE, 2, 0), (two, 1, 1), (Coef::ONE, 0, 2)] {
+            let mut map = Subst::new();
+            let fresh = self.fresh_like(bound, &mut map);
+            let mut f: Factors = SmallVec::new();
+            let mut k = k;
+            for (x, p) in [(&u, pu), (&v, pv)] {
+                if p > 0 {
+                    let y = self.subst(x, &map)?;
+                    let c = self.coefs.pow(y.coef, p)?;
+                    k = self.coefs.mul(k, c)?;
+                    f.push(Arg { coef: Coef::ONE, pow: p, r: y.r });
+                }
+            }
+            out.push((k, f, fresh));
+        }
+        Some(Some(out))
     }
 
     /// Replaces atoms in factors; coefficients that come out stay on them.

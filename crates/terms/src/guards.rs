@@ -37,11 +37,21 @@ impl Store {
         if !flat.iter().any(|a| selecting(self, a)) {
             return Some(false);
         }
-        let Some(k) = flat.iter().position(|a| self.is_one_hot(a)) else { return Some(false) };
+        // A one-hot read, else a bare indicator of an equation.
+        let bare = |s: &Store, a: &Arg| {
+            s.is_indicator(&a.r) && {
+                let p = &s.class(a.r.class).args[0].r;
+                s.class(p.class).op == Op::Ew(s.known.eq0)
+            }
+        };
+        let sum = flat.iter().position(|a| self.is_one_hot(a));
+        let Some(k) = sum.or_else(|| flat.iter().position(|a| bare(self, a))) else {
+            return Some(false);
+        };
         let mut truths: SmallVec<[Val; 4]> = SmallVec::new();
         let mut guards: SmallVec<[usize; 4]> = SmallVec::new();
         for (i, a) in flat.iter().enumerate() {
-            if selecting(self, a) {
+            if selecting(self, a) && i != k {
                 guards.push(i);
             }
         }
@@ -51,8 +61,15 @@ impl Store {
             truths.push(self.val_of(&a[0]));
         }
         // Equations of the one-hot read, over fresh bound atoms.
+        if guards.is_empty() {
+            return Some(false);
+        }
         let read = flat[k].r.clone();
-        let (mut args, bound) = self.open(&read)?;
+        let (mut args, bound) = if sum.is_some() {
+            self.open(&read)?
+        } else {
+            (SmallVec::from_elem(flat[k].clone(), 1), SmallVec::new())
+        };
         let mut changed = false;
         let mut equations: SmallVec<[Val; 2]> = SmallVec::new();
         for x in args.iter_mut() {
@@ -79,7 +96,11 @@ impl Store {
             equations.push(s);
         }
         if changed {
-            let s = self.sum_prod(dt, Coef::ONE, args, &bound)?;
+            let s = if sum.is_some() {
+                self.sum_prod(dt, Coef::ONE, args, &bound)?
+            } else {
+                self.product(dt, Coef::ONE, args)?
+            };
             flat[k] = Arg { coef: s.coef, pow: 1, r: s.r };
             return Some(true);
         }

@@ -24,6 +24,7 @@ pub mod order;
 pub mod pieces;
 pub mod print;
 pub mod range;
+pub mod series;
 pub mod store;
 pub mod tables;
 pub mod variants;

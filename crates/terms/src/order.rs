@@ -57,6 +57,13 @@ impl Store {
         }
         flat.sort_by(|a, b| a.r.cmp(&b.r).then(a.coef.cmp(&b.coef)));
         flat.dedup();
+        if dt != Dt::INT
+            && self.gather_series(dt, &mut flat, |s, dt, v, z| s.max_over(dt, v, &[z]))
+        {
+            let vals: SmallVec<[Val; 8]> =
+                flat.iter().map(|a| Val { coef: a.coef, r: a.r.clone(), dt }).collect();
+            return self.max(dt, &vals);
+        }
         match flat.len() {
             0 => seen_inf,
             1 => {

@@ -91,12 +91,41 @@ impl Lifter<'_> {
         }
         match self.st.lins.as_constant(l) {
             Some(c) => self.st.bool(c != 0),
+            None if let Some(p) = self.digit_box(&tab, &axes, &sizes) => p,
             None => {
                 let x = self.st.lins.shift(l, -1);
                 let x = self.st.iota(x);
                 self.st.eq0(&x).unwrap_or(v)
             }
         }
+    }
+
+    /// A truth table that holds exactly where some digits have given values
+    /// (or fails exactly there), as a conjunction of equations.
+    fn digit_box(&mut self, tab: &[i64], axes: &[u32], sizes: &[i64]) -> Option<Val> {
+        for want in [1, 0] {
+            let hits: Vec<i64> =
+                (0..tab.len() as i64).filter(|&d| tab[d as usize] == want).collect();
+            let mut eqs: SmallVec<[Val; 4]> = SmallVec::new();
+            let mut count = 1;
+            let mut stride = tab.len() as i64;
+            for (k, &n) in sizes.iter().enumerate() {
+                stride /= n;
+                let first = hits.first()? / stride % n;
+                if hits.iter().all(|d| d / stride % n == first) {
+                    let l = self.st.lins.shift(scalify_terms::Lins::plain(axes[k]), -first);
+                    let v = self.st.iota(l);
+                    eqs.push(self.st.eq0(&v)?);
+                } else {
+                    count *= n;
+                }
+            }
+            if count == hits.len() as i64 && !eqs.is_empty() {
+                let p = self.st.and(&eqs);
+                return Some(if want == 1 { p } else { self.st.not(&p) });
+            }
+        }
+        None
     }
 
     /// Keeps an integer result if it fits its type, else a typed function.
