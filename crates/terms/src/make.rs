@@ -223,10 +223,19 @@ impl Store {
                 pas.push(Pa { size: domain, bound: None, ctx });
             }
         }
+        // The free part of a form over free and bound atoms is abstracted too,
+        // if its atoms stand nowhere else.
+        let mut covered: SmallVec<[Ax; 8]> = SmallVec::new();
+        if !many && !b.bound.is_empty() {
+            self.free_parts(b, &mut parts, &mut pas, &atoms, &occs, &mut covered);
+        }
         // 3. The other atoms, fused where possible.
         let first_shared = pas.len();
         let mut masks: SmallVec<[u128; 8]> = SmallVec::from_elem(0, first_shared);
         for &(a, mask) in &atoms {
+            if covered.contains(&a) {
+                continue;
+            }
             let lone = mask.count_ones() == 1 && {
                 let i = mask.trailing_zeros() as usize;
                 i < parts.len() && parts[i].isolated
@@ -454,6 +463,79 @@ impl Store {
         let mut r = Ref { class, m };
         self.least(&mut r);
         (r, content)
+    }
+
+    fn free_parts(
+        &mut self,
+        b: &Build<'_>,
+        parts: &mut [Part],
+        pas: &mut SmallVec<[Pa; 8]>,
+        atoms: &[(Ax, u128)],
+        occs: &[SmallVec<[Occ; 4]>],
+        covered: &mut SmallVec<[Ax; 8]>,
+    ) {
+        let mut free: SmallVec<[Option<(LinId, i64)>; 8]> = SmallVec::new();
+        for p in parts.iter() {
+            let mut f = Lin::constant(0);
+            let mut top = 0i64;
+            let mut any_bound = false;
+            if !p.isolated && !p.is_const {
+                self.lins.for_terms(p.linear, |c, a| {
+                    if b.bound.contains(&a) {
+                        any_bound = true;
+                        top += c.max(0) * (self.lins.size(a) - 1);
+                    } else {
+                        f.push(c, a);
+                    }
+                });
+            }
+            free.push(if any_bound && !f.terms.is_empty() {
+                Some((self.lins.make(f), top))
+            } else {
+                None
+            });
+        }
+        for i in 0..parts.len() {
+            let Some((form, _)) = free[i] else { continue };
+            if free[..i].iter().flatten().any(|f| f.0 == form) {
+                continue;
+            }
+            let mut here = 0u128;
+            for (k, f) in free.iter().enumerate() {
+                if f.is_some_and(|f| f.0 == form) {
+                    here |= 1 << k;
+                }
+            }
+            let mut alone = true;
+            self.lins.for_terms(form, |_, a| {
+                alone &= atoms.iter().any(|x| x.0 == a && x.1 & !here == 0);
+            });
+            if !alone {
+                continue;
+            }
+            let mine = |k: usize| here >> k & 1 == 1;
+            let cmin = (0..parts.len()).filter(|&k| mine(k)).map(|k| parts[k].cmin).min().unwrap_or(0);
+            // Domain: every occurrence stays in the axis it reads.
+            let mut size = UNBOUNDED;
+            for o in occs.iter().flatten().filter(|o| mine(o.part)) {
+                let p = &parts[o.part];
+                if p.domain != UNBOUNDED {
+                    // `domain` is the least n - c of the part.
+                    let top = free[o.part].map_or(0, |f| f.1);
+                    size = size.min(p.domain + cmin - top);
+                }
+            }
+            let ctx = self.lins.shift(form, cmin);
+            let pa = pas.len();
+            pas.push(Pa { size, bound: None, ctx });
+            for (k, p) in parts.iter_mut().enumerate() {
+                if mine(k) {
+                    p.terms.push((1, pa));
+                    p.adjust -= cmin;
+                }
+            }
+            self.lins.for_terms(form, |_, a| covered.push(a));
+        }
     }
 
     /// A value nothing is known of but the atoms it may depend on.
