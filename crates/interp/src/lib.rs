@@ -1,0 +1,6 @@
+#![allow(dead_code)]
+pub mod complex;
+mod error;
+mod narrow;
+mod ops;
+pub mod tensor;
