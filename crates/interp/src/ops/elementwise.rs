@@ -182,7 +182,7 @@ pub(crate) fn unary(op: Opcode, t: Tensor) -> Res<Tensor> {
                 Abs => int1!(t, Int::abs),
                 Negate => int1!(t, Int::neg),
                 Sign => int1!(t, Int::sign),
-                Not => int1!(t, |x| { !x }),
+                Not => int1!(t, std::ops::Not::not),
                 Clz => int1!(t, |x| Int::clz(x, bits)),
                 PopulationCount => int1!(t, |x| Int::popcnt(x, bits)),
                 _ => return unsupported("element type"),
@@ -307,9 +307,9 @@ pub(crate) fn binary(op: Opcode, a: Tensor, b: Tensor) -> Res<Tensor> {
                 Power => int2!(a, b, Int::pow),
                 Maximum => int2!(a, b, Ord::max),
                 Minimum => int2!(a, b, Ord::min),
-                And => int2!(a, b, |x, y| { x & y }),
-                Or => int2!(a, b, |x, y| { x | y }),
-                Xor => int2!(a, b, |x, y| { x ^ y }),
+                And => int2!(a, b, std::ops::BitAnd::bitand),
+                Or => int2!(a, b, std::ops::BitOr::bitor),
+                Xor => int2!(a, b, std::ops::BitXor::bitxor),
                 ShiftLeft => int2!(a, b, |x, y| Int::shl(x, Int::wrap_shift(y, bits), bits)),
                 ShiftRightLogical => {
                     int2!(a, b, |x, y| Int::shr(x, Int::wrap_shift(y, bits), bits))
