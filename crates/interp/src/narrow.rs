@@ -128,11 +128,6 @@ fn encode_e8m0(x: f64) -> u8 {
     if e > 127 { 255 } else { (e + 127).max(0) as u8 }
 }
 
-/// Is this one of the formats of this module?
-pub(crate) fn is_narrow(t: DType) -> bool {
-    format(t).is_some()
-}
-
 /// Values of all 256 codes of a format of this module, exact in `f32`.
 pub(crate) fn table(t: DType) -> &'static [f32; 256] {
     static TABLES: OnceLock<Vec<[f32; 256]>> = OnceLock::new();

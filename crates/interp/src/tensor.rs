@@ -152,11 +152,6 @@ impl Data {
         std::ptr::eq(p, q)
     }
 
-    /// Bytes of the elements.
-    pub(crate) fn bytes(&self) -> usize {
-        each!(self, v => std::mem::size_of_val(v.as_slice()))
-    }
-
     pub(crate) fn from_vec<T: Store>(v: Vec<T>) -> Data {
         T::wrap(Arc::new(v))
     }

@@ -39,10 +39,42 @@ fn from_f64(v: Vec<f64>, to: DType, wide: bool) -> Data {
     }
 }
 
-/// Saturates to the range of an integer type of less than eight bits.
-fn saturate(x: f64, to: DType) -> i64 {
-    let (lo, hi) = to.int_range().unwrap_or((0, 0));
-    (x as i64).clamp(lo as i64, hi as i64)
+/// To an integer type: integers wrap, floats truncate and saturate.
+fn int_data(t: &Tensor, to: DType) -> Res<Data> {
+    match (&t.data, storage_of(to)) {
+        (Data::F32(v), Kind::I32) => return Ok(Data::from_vec(map1(v, |x: f32| x as i32))),
+        (Data::I32(v), Kind::U32) => return Ok(Data::from_vec(map1(v, |x: i32| x as u32))),
+        (Data::U32(v), Kind::I32) => return Ok(Data::from_vec(map1(v, |x: u32| x as i32))),
+        (Data::U64(v), Kind::I64) => return Ok(Data::from_vec(map1(v, |x: u64| x as i64))),
+        (Data::U64(v), Kind::U64) => return Ok(Data::U64(v.clone())),
+        _ => {}
+    }
+    let v: Vec<i64> = match &t.data {
+        Data::U64(v) => map1(v, |x: u64| x as i64),
+        _ => match t.to_i64() {
+            Some(v) => v,
+            None => {
+                let x = t.to_f64();
+                if storage_of(to) == Kind::U64 {
+                    return Ok(Data::from_vec(map1(&x, |x: f64| x as u64)));
+                }
+                let (lo, hi) = to.int_range().unwrap_or((0, 0));
+                let (lo, hi) = (lo as i64, hi.min(i64::MAX as i128) as i64);
+                map1(&x, |x: f64| (x as i64).clamp(lo, hi))
+            }
+        },
+    };
+    let bits = to.bits();
+    Ok(match storage_of(to) {
+        Kind::I8 => Data::from_vec(map1(&v, |x: i64| Int::wrap(x as i8, bits))),
+        Kind::I16 => Data::from_vec(map1(&v, |x: i64| x as i16)),
+        Kind::I32 => Data::from_vec(map1(&v, |x: i64| x as i32)),
+        Kind::I64 => Data::from_vec(v),
+        Kind::U8 => Data::from_vec(map1(&v, |x: i64| Int::wrap(x as u8, bits))),
+        Kind::U16 => Data::from_vec(map1(&v, |x: i64| x as u16)),
+        Kind::U32 => Data::from_vec(map1(&v, |x: i64| x as u32)),
+        _ => Data::from_vec(map1(&v, |x: i64| x as u64)),
+    })
 }
 
 /// `convert`. In `wide` mode floats stay `f64`.
@@ -94,37 +126,7 @@ fn convert_data(t: &Tensor, to: DType, wide: bool) -> Res<Data> {
         }));
     }
     if to.is_int() {
-        let bits = to.bits();
-        macro_rules! ints {
-            ($v:expr, $f:expr) => {
-                match storage_of(to) {
-                    Kind::I8 if bits < 8 => Data::from_vec(map1($v, |x| Int::wrap($f(x) as i8, bits))),
-                    Kind::U8 if bits < 8 => Data::from_vec(map1($v, |x| Int::wrap($f(x) as u8, bits))),
-                    Kind::I8 => Data::from_vec(map1($v, |x| $f(x) as i8)),
-                    Kind::I16 => Data::from_vec(map1($v, |x| $f(x) as i16)),
-                    Kind::I32 => Data::from_vec(map1($v, |x| $f(x) as i32)),
-                    Kind::I64 => Data::from_vec(map1($v, |x| $f(x) as i64)),
-                    Kind::U8 => Data::from_vec(map1($v, |x| $f(x) as u8)),
-                    Kind::U16 => Data::from_vec(map1($v, |x| $f(x) as u16)),
-                    Kind::U32 => Data::from_vec(map1($v, |x| $f(x) as u32)),
-                    _ => Data::from_vec(map1($v, |x| $f(x) as u64)),
-                }
-            };
-        }
-        return Ok(match &t.data {
-            Data::Bool(v) => ints!(v, |x: bool| x as u8),
-            Data::I8(v) => ints!(v, |x: i8| x),
-            Data::I16(v) => ints!(v, |x: i16| x),
-            Data::I32(v) => ints!(v, |x: i32| x),
-            Data::I64(v) => ints!(v, |x: i64| x),
-            Data::U8(v) => ints!(v, |x: u8| x),
-            Data::U16(v) => ints!(v, |x: u16| x),
-            Data::U32(v) => ints!(v, |x: u32| x),
-            Data::U64(v) => ints!(v, |x: u64| x),
-            Data::F32(v) if bits >= 8 => ints!(v, |x: f32| x),
-            _ if bits >= 8 => ints!(&t.to_f64(), |x: f64| x),
-            _ => ints!(&t.to_f64(), |x: f64| saturate(x, to)),
-        });
+        return int_data(t, to);
     }
     // To a real float.
     if !wide {

@@ -6,7 +6,7 @@
 //! numbers are summed in `c128`. `operand_precision` and `algorithm` are
 //! ignored: they only allow less exact results.
 
-use super::matmul::{Field, Steps, matmul};
+use super::matmul::{Field, Steps, matmul, parallel};
 use super::movement::{reshape, transpose};
 use super::par::map1;
 use crate::complex::{C64, C128};
@@ -199,7 +199,6 @@ fn batched<T: Field>(
     sa: Steps,
     sb: Steps,
 ) -> Res<Vec<T>> {
-    use rayon::prelude::*;
     let one = |i: usize| matmul((m, k, n), (&a[i * m * k..], sa), (&b[i * k * n..], sb));
     if batch == 1 {
         return one(0).map_or_else(|| invalid("matrix sizes"), Ok);
@@ -208,13 +207,14 @@ fn batched<T: Field>(
     if out.is_empty() || k == 0 {
         return Ok(out);
     }
-    let go = |(i, c): (usize, &mut [T])| {
+    let go = |at: usize, c: &mut [T]| {
+        let i = at / (m * n);
         T::block(m, k, n, &a[i * m * k..], sa, &b[i * k * n..], sb, c);
     };
     if batch * m * k * n < 1 << 18 {
-        out.chunks_mut(m * n).enumerate().for_each(go);
+        out.chunks_mut(m * n).enumerate().for_each(|(i, c)| go(i * m * n, c));
     } else {
-        out.par_chunks_mut(m * n).enumerate().for_each(go);
+        parallel(&mut out, m * n, &go);
     }
     Ok(out)
 }

@@ -12,7 +12,6 @@ use crate::tensor::{Data, F8, Tensor, each};
 use half::{bf16, f16};
 use scalify_ir::{CompareKind, Comparison, DType, Opcode};
 use scalify_ir::dtype::DTypeClass;
-use std::sync::Arc;
 
 /// Nearest `bf16`, ties to even.
 pub(crate) fn to_bf16(x: f32) -> bf16 {
@@ -25,80 +24,191 @@ fn widen(x: bf16) -> f32 {
     f32::from_bits((x.to_bits() as u32) << 16)
 }
 
-/// Applies a function of [`Flt`] to float storage.
-macro_rules! float1 {
-    ($t:expr, $f:expr) => {
-        match $t.data {
-            Data::F32(v) => Data::F32(map1_same(v, |x: f32| $f(x))),
-            Data::F64(v) => Data::F64(map1_same(v, |x: f64| $f(x))),
-            Data::F16(v) => Data::F16(map1_same(v, |x: f16| f16::from_f32($f(x.to_f32())))),
-            Data::Bf16(v) => Data::Bf16(map1_same(v, |x: bf16| to_bf16($f(widen(x))))),
-            Data::F8(v) => {
-                let tab = narrow::table($t.dtype);
-                let all: Vec<F8> =
-                    tab.iter().map(|&x| F8(narrow::encode($t.dtype, $f(x) as f64))).collect();
-                Data::F8(map1_same(v, |x| all[x.0 as usize]))
+/// A function of `f32` applied to storage below `f64`.
+fn through_f32(d: DType, data: Data, f: impl Fn(f32) -> f32 + Sync + Copy) -> Res<Data> {
+    Ok(match data {
+        Data::F32(v) => Data::F32(map1_same(v, f)),
+        Data::F16(v) => Data::F16(map1_same(v, |x: f16| f16::from_f32(f(x.to_f32())))),
+        Data::Bf16(v) => Data::Bf16(map1_same(v, |x: bf16| to_bf16(f(widen(x))))),
+        Data::F8(v) => {
+            let code = |&x: &f32| F8(narrow::encode(d, f(x) as f64));
+            let all: Vec<F8> = narrow::table(d).iter().map(code).collect();
+            Data::F8(map1_same(v, |x| all[x.0 as usize]))
+        }
+        _ => return unsupported("element type"),
+    })
+}
+
+/// A pair of functions applied to float storage.
+fn float1(d: DType, data: Data, f: fn(f32) -> f32, g: fn(f64) -> f64) -> Res<Data> {
+    match data {
+        Data::F64(v) => Ok(Data::F64(map1_same(v, g))),
+        data => through_f32(d, data, f),
+    }
+}
+
+fn float_unary(op: Opcode, d: DType, data: Data) -> Res<Data> {
+    use Opcode::*;
+    // Cheap ones as loops that vectorise.
+    match (op, data) {
+        (Abs, Data::F32(v)) => return Ok(Data::F32(map1_same(v, f32::abs))),
+        (Negate, Data::F32(v)) => return Ok(Data::F32(map1_same(v, |x: f32| -x))),
+        (Sqrt, Data::F32(v)) => return Ok(Data::F32(map1_same(v, f32::sqrt))),
+        (Rsqrt, Data::F32(v)) => return Ok(Data::F32(map1_same(v, Flt::rrsqrt))),
+        (Exponential, Data::F32(v)) => return Ok(Data::F32(map1_same(v, f32::exp))),
+        (Negate, Data::F64(v)) => return Ok(Data::F64(map1_same(v, |x: f64| -x))),
+        (_, data) => {
+            macro_rules! table {
+                ($($o:ident => $f:ident),*) => {
+                    match op {
+                        $(Opcode::$o => float1(d, data, Flt::$f, Flt::$f),)*
+                        _ => unsupported("element type"),
+                    }
+                };
             }
-            _ => return unsupported("element type"),
+            table!(Abs => rabs, Negate => rneg, Sign => rsign, Exponential => rexp,
+                ExponentialMinusOne => rexpm1, Log => rlog, LogPlusOne => rlog1p,
+                Logistic => rlogistic, Sqrt => rsqrt_exact, Rsqrt => rrsqrt, Cbrt => rcbrt,
+                Floor => rfloor, Ceil => rceil, RoundNearestAfz => rround,
+                RoundNearestEven => reven, Cosine => rcos, Sine => rsin, Tan => rtan,
+                Cosh => rcosh, Sinh => rsinh, Tanh => rtanh, Acos => racos, Asin => rasin,
+                Acosh => racosh, Asinh => rasinh, Atanh => ratanh, Erf => rerf)
+        }
+    }
+}
+
+fn float_binary(op: Opcode, d: DType, a: Data, b: Data) -> Res<Data> {
+    use Opcode::*;
+    macro_rules! table {
+        ($t:ty) => {{
+            let f: fn($t, $t) -> $t = match op {
+                Add => |x, y| x + y,
+                Subtract => |x, y| x - y,
+                Multiply => |x, y| x * y,
+                Divide => |x, y| x / y,
+                Remainder => Flt::rrem,
+                Power => Flt::rpow,
+                Maximum => Flt::rmax,
+                Minimum => Flt::rmin,
+                Atan2 => Flt::ratan2,
+                _ => return unsupported("element type"),
+            };
+            f
+        }};
+    }
+    macro_rules! hot {
+        ($v:expr, $w:expr, $t:ty) => {
+            match op {
+                Add => map2_same($v, $w, |x: $t, y: $t| x + y),
+                Subtract => map2_same($v, $w, |x: $t, y: $t| x - y),
+                Multiply => map2_same($v, $w, |x: $t, y: $t| x * y),
+                Divide => map2_same($v, $w, |x: $t, y: $t| x / y),
+                Maximum => map2_same($v, $w, |x: $t, y: $t| x.rmax(y)),
+                Minimum => map2_same($v, $w, |x: $t, y: $t| x.rmin(y)),
+                _ => map2_same($v, $w, table!($t)),
+            }
+        };
+    }
+    Ok(match (a, b) {
+        (Data::F32(v), Data::F32(w)) => Data::F32(hot!(v, w, f32)),
+        (Data::F64(v), Data::F64(w)) => Data::F64(hot!(v, w, f64)),
+        (Data::Bf16(v), Data::Bf16(w)) => Data::Bf16(match op {
+            Add => map2_same(v, w, |x, y| to_bf16(widen(x) + widen(y))),
+            Subtract => map2_same(v, w, |x, y| to_bf16(widen(x) - widen(y))),
+            Multiply => map2_same(v, w, |x, y| to_bf16(widen(x) * widen(y))),
+            _ => {
+                let f = table!(f32);
+                map2_same(v, w, |x, y| to_bf16(f(widen(x), widen(y))))
+            }
+        }),
+        (Data::F16(v), Data::F16(w)) => {
+            let f = table!(f32);
+            Data::F16(map2_same(v, w, |x, y| f16::from_f32(f(x.to_f32(), y.to_f32()))))
+        }
+        (Data::F8(v), Data::F8(w)) => {
+            let (f, t) = (table!(f32), narrow::table(d));
+            Data::F8(map2_same(v, w, |x: F8, y: F8| {
+                F8(narrow::encode(d, f(t[x.0 as usize], t[y.0 as usize]) as f64))
+            }))
+        }
+        _ => return unsupported("element types"),
+    })
+}
+
+/// Runs `$e` with `$v`, `$w` as equally stored integer operands of type `$t`.
+macro_rules! ints {
+    ($a:expr, $b:expr, |$v:ident, $w:ident: $t:ident| $e:expr) => {
+        match ($a, $b) {
+            (Data::I8($v), Data::I8($w)) => { type $t = i8; Data::I8($e) }
+            (Data::I16($v), Data::I16($w)) => { type $t = i16; Data::I16($e) }
+            (Data::I32($v), Data::I32($w)) => { type $t = i32; Data::I32($e) }
+            (Data::I64($v), Data::I64($w)) => { type $t = i64; Data::I64($e) }
+            (Data::U8($v), Data::U8($w)) => { type $t = u8; Data::U8($e) }
+            (Data::U16($v), Data::U16($w)) => { type $t = u16; Data::U16($e) }
+            (Data::U32($v), Data::U32($w)) => { type $t = u32; Data::U32($e) }
+            (Data::U64($v), Data::U64($w)) => { type $t = u64; Data::U64($e) }
+            _ => return unsupported("element types"),
         }
     };
 }
 
-macro_rules! float2 {
-    ($a:expr, $b:expr, $f:expr) => {
-        match ($a.data, $b.data) {
-            (Data::F32(v), Data::F32(w)) => Data::F32(map2_same(v, w, |x: f32, y: f32| $f(x, y))),
-            (Data::F64(v), Data::F64(w)) => Data::F64(map2_same(v, w, |x: f64, y: f64| $f(x, y))),
-            (Data::F16(v), Data::F16(w)) => {
-                Data::F16(map2_same(v, w, |x, y| f16::from_f32($f(x.to_f32(), y.to_f32()))))
-            }
-            (Data::Bf16(v), Data::Bf16(w)) => {
-                Data::Bf16(map2_same(v, w, |x, y| to_bf16($f(widen(x), widen(y)))))
-            }
-            (Data::F8(v), Data::F8(w)) => {
-                let (d, tab) = ($a.dtype, narrow::table($a.dtype));
-                Data::F8(map2_same(v, w, |x: F8, y: F8| {
-                    F8(narrow::encode(d, $f(tab[x.0 as usize], tab[y.0 as usize]) as f64))
-                }))
-            }
+fn int_unary(op: Opcode, bits: u32, data: Data) -> Res<Data> {
+    let none = data.clone();
+    Ok(ints!(data, none, |v, _w: T| {
+        let f: fn(T, u32) -> T = match op {
+            Opcode::Abs => |x, _| Int::abs(x),
+            Opcode::Negate => |x, _| Int::neg(x),
+            Opcode::Sign => |x, _| Int::sign(x),
+            Opcode::Not => |x, _| !x,
+            Opcode::Clz => Int::clz,
+            Opcode::PopulationCount => Int::popcnt,
             _ => return unsupported("element type"),
-        }
-    };
+        };
+        map1_same(v, |x| f(x, bits))
+    }))
 }
 
-macro_rules! int1 {
-    ($t:expr, $f:expr) => {
-        match $t.data {
-            Data::I8(v) => Data::I8(map1_same(v, |x: i8| $f(x))),
-            Data::I16(v) => Data::I16(map1_same(v, |x: i16| $f(x))),
-            Data::I32(v) => Data::I32(map1_same(v, |x: i32| $f(x))),
-            Data::I64(v) => Data::I64(map1_same(v, |x: i64| $f(x))),
-            Data::U8(v) => Data::U8(map1_same(v, |x: u8| $f(x))),
-            Data::U16(v) => Data::U16(map1_same(v, |x: u16| $f(x))),
-            Data::U32(v) => Data::U32(map1_same(v, |x: u32| $f(x))),
-            Data::U64(v) => Data::U64(map1_same(v, |x: u64| $f(x))),
-            _ => return unsupported("element type"),
-        }
+fn int_binary(op: Opcode, bits: u32, a: Data, b: Data) -> Res<Data> {
+    use Opcode::*;
+    macro_rules! hot {
+        ($v:expr, $w:expr, $s:ident) => {
+            match op {
+                Add => return Ok(Data::$s(map2_same($v, $w, Int::add))),
+                Subtract => return Ok(Data::$s(map2_same($v, $w, Int::sub))),
+                Multiply => return Ok(Data::$s(map2_same($v, $w, Int::mul))),
+                And => return Ok(Data::$s(map2_same($v, $w, |x, y| x & y))),
+                _ => (Data::$s($v), Data::$s($w)),
+            }
+        };
+    }
+    let (a, b) = match (a, b) {
+        (Data::I32(v), Data::I32(w)) => hot!(v, w, I32),
+        (Data::U32(v), Data::U32(w)) => hot!(v, w, U32),
+        ab => ab,
     };
+    Ok(ints!(a, b, |v, w: T| {
+        let f: fn(T, T, u32) -> T = match op {
+            Add => |x, y, _| Int::add(x, y),
+            Subtract => |x, y, _| Int::sub(x, y),
+            Multiply => |x, y, _| Int::mul(x, y),
+            Divide => |x, y, _| Int::div(x, y),
+            Remainder => |x, y, _| Int::rem(x, y),
+            Power => |x, y, _| Int::pow(x, y),
+            Maximum => |x, y, _| Ord::max(x, y),
+            Minimum => |x, y, _| Ord::min(x, y),
+            And => |x, y, _| x & y,
+            Or => |x, y, _| x | y,
+            Xor => |x, y, _| x ^ y,
+            ShiftLeft => |x, y, b| Int::shl(x, Int::wrap_shift(y, b), b),
+            ShiftRightLogical => |x, y, b| Int::shr(x, Int::wrap_shift(y, b), b),
+            ShiftRightArithmetic => |x, y, b| Int::sar(x, Int::wrap_shift(y, b), b),
+            _ => return unsupported("element type"),
+        };
+        map2_same(v, w, |x, y| f(x, y, bits))
+    }))
 }
 
-macro_rules! int2 {
-    ($a:expr, $b:expr, $f:expr) => {
-        match ($a.data, $b.data) {
-            (Data::I8(v), Data::I8(w)) => Data::I8(map2_same(v, w, |x: i8, y: i8| $f(x, y))),
-            (Data::I16(v), Data::I16(w)) => Data::I16(map2_same(v, w, |x: i16, y: i16| $f(x, y))),
-            (Data::I32(v), Data::I32(w)) => Data::I32(map2_same(v, w, |x: i32, y: i32| $f(x, y))),
-            (Data::I64(v), Data::I64(w)) => Data::I64(map2_same(v, w, |x: i64, y: i64| $f(x, y))),
-            (Data::U8(v), Data::U8(w)) => Data::U8(map2_same(v, w, |x: u8, y: u8| $f(x, y))),
-            (Data::U16(v), Data::U16(w)) => Data::U16(map2_same(v, w, |x: u16, y: u16| $f(x, y))),
-            (Data::U32(v), Data::U32(w)) => Data::U32(map2_same(v, w, |x: u32, y: u32| $f(x, y))),
-            (Data::U64(v), Data::U64(w)) => Data::U64(map2_same(v, w, |x: u64, y: u64| $f(x, y))),
-            _ => return unsupported("element type"),
-        }
-    };
-}
-
-fn complex1(t: Tensor, f: impl Fn(C128) -> C128 + Sync) -> Res<Data> {
+fn complex1(t: Tensor, f: fn(C128) -> C128) -> Res<Data> {
     Ok(match t.data {
         Data::C64(v) => Data::C64(map1_same(v, |x: C64| f(x.wide()).narrow())),
         Data::C128(v) => Data::C128(map1_same(v, f)),
@@ -106,7 +216,7 @@ fn complex1(t: Tensor, f: impl Fn(C128) -> C128 + Sync) -> Res<Data> {
     })
 }
 
-fn complex2(a: Tensor, b: Tensor, f: impl Fn(C128, C128) -> C128 + Sync) -> Res<Data> {
+fn complex2(a: Tensor, b: Tensor, f: fn(C128, C128) -> C128) -> Res<Data> {
     Ok(match (a.data, b.data) {
         (Data::C64(v), Data::C64(w)) => {
             Data::C64(map2_same(v, w, |x: C64, y: C64| f(x.wide(), y.wide()).narrow()))
@@ -154,7 +264,7 @@ pub(crate) fn unary(op: Opcode, t: Tensor) -> Res<Tensor> {
             let data = match &t.data {
                 Data::C64(v) => Data::from_vec(map1(v, |x: C64| if re { x.re } else { x.im })),
                 Data::C128(v) => Data::from_vec(map1(v, |x: C128| if re { x.re } else { x.im })),
-                _ if !re => float1!(t, |x| Flt::rabs(Flt::rsign(x)) * Flt::of(0.0)),
+                _ if !re => zeros(&t.data, t.len()),
                 _ => t.data,
             };
             return done(part.unwrap_or(dtype), data);
@@ -177,48 +287,10 @@ pub(crate) fn unary(op: Opcode, t: Tensor) -> Res<Tensor> {
             _ => return unsupported("element type"),
         },
         DTypeClass::Signed | DTypeClass::Unsigned => {
-            let bits = dtype.bits();
-            let d = match op {
-                Abs => int1!(t, Int::abs),
-                Negate => int1!(t, Int::neg),
-                Sign => int1!(t, Int::sign),
-                Not => int1!(t, std::ops::Not::not),
-                Clz => int1!(t, |x| Int::clz(x, bits)),
-                PopulationCount => int1!(t, |x| Int::popcnt(x, bits)),
-                _ => return unsupported("element type"),
-            };
+            let d = int_unary(op, dtype.bits(), t.data)?;
             wrap_bits(dtype, d)
         }
-        DTypeClass::Float => match op {
-            Abs => float1!(t, Flt::rabs),
-            Negate => float1!(t, Flt::rneg),
-            Sign => float1!(t, Flt::rsign),
-            Exponential => float1!(t, Flt::rexp),
-            ExponentialMinusOne => float1!(t, Flt::rexpm1),
-            Log => float1!(t, Flt::rlog),
-            LogPlusOne => float1!(t, Flt::rlog1p),
-            Logistic => float1!(t, Flt::rlogistic),
-            Sqrt => float1!(t, Flt::rsqrt_exact),
-            Rsqrt => float1!(t, Flt::rrsqrt),
-            Cbrt => float1!(t, Flt::rcbrt),
-            Floor => float1!(t, Flt::rfloor),
-            Ceil => float1!(t, Flt::rceil),
-            RoundNearestAfz => float1!(t, Flt::rround),
-            RoundNearestEven => float1!(t, Flt::reven),
-            Cosine => float1!(t, Flt::rcos),
-            Sine => float1!(t, Flt::rsin),
-            Tan => float1!(t, Flt::rtan),
-            Cosh => float1!(t, Flt::rcosh),
-            Sinh => float1!(t, Flt::rsinh),
-            Tanh => float1!(t, Flt::rtanh),
-            Acos => float1!(t, Flt::racos),
-            Asin => float1!(t, Flt::rasin),
-            Acosh => float1!(t, Flt::racosh),
-            Asinh => float1!(t, Flt::rasinh),
-            Atanh => float1!(t, Flt::ratanh),
-            Erf => float1!(t, Flt::rerf),
-            _ => return unsupported("element type"),
-        },
+        DTypeClass::Float => float_unary(op, dtype, t.data)?,
         DTypeClass::Complex => complex1(
             t,
             match op {
@@ -297,42 +369,10 @@ pub(crate) fn binary(op: Opcode, a: Tensor, b: Tensor) -> Res<Tensor> {
             }
         }
         DTypeClass::Signed | DTypeClass::Unsigned => {
-            let bits = dtype.bits();
-            let d = match op {
-                Add => int2!(a, b, Int::add),
-                Subtract => int2!(a, b, Int::sub),
-                Multiply => int2!(a, b, Int::mul),
-                Divide => int2!(a, b, Int::div),
-                Remainder => int2!(a, b, Int::rem),
-                Power => int2!(a, b, Int::pow),
-                Maximum => int2!(a, b, Ord::max),
-                Minimum => int2!(a, b, Ord::min),
-                And => int2!(a, b, std::ops::BitAnd::bitand),
-                Or => int2!(a, b, std::ops::BitOr::bitor),
-                Xor => int2!(a, b, std::ops::BitXor::bitxor),
-                ShiftLeft => int2!(a, b, |x, y| Int::shl(x, Int::wrap_shift(y, bits), bits)),
-                ShiftRightLogical => {
-                    int2!(a, b, |x, y| Int::shr(x, Int::wrap_shift(y, bits), bits))
-                }
-                ShiftRightArithmetic => {
-                    int2!(a, b, |x, y| Int::sar(x, Int::wrap_shift(y, bits), bits))
-                }
-                _ => return unsupported("element type"),
-            };
+            let d = int_binary(op, dtype.bits(), a.data, b.data)?;
             wrap_bits(dtype, d)
         }
-        DTypeClass::Float => match op {
-            Add => float2!(a, b, |x, y| x + y),
-            Subtract => float2!(a, b, |x, y| x - y),
-            Multiply => float2!(a, b, |x, y| x * y),
-            Divide => float2!(a, b, |x, y| x / y),
-            Remainder => float2!(a, b, Flt::rrem),
-            Power => float2!(a, b, Flt::rpow),
-            Maximum => float2!(a, b, Flt::rmax),
-            Minimum => float2!(a, b, Flt::rmin),
-            Atan2 => float2!(a, b, Flt::ratan2),
-            _ => return unsupported("element type"),
-        },
+        DTypeClass::Float => float_binary(op, dtype, a.data, b.data)?,
         DTypeClass::Complex => match op {
             Add => complex2(a, b, C128::add)?,
             Subtract => complex2(a, b, C128::sub)?,
@@ -352,31 +392,6 @@ fn lex(x: C128, y: C128) -> bool {
     x.re < y.re || x.re == y.re && x.im < y.im
 }
 
-fn by<T: PartialOrd>(d: Comparison) -> fn(T, T) -> bool {
-    match d {
-        Comparison::Eq => |x, y| x == y,
-        Comparison::Ne => |x, y| x != y,
-        Comparison::Ge => |x, y| x >= y,
-        Comparison::Gt => |x, y| x > y,
-        Comparison::Le => |x, y| x <= y,
-        Comparison::Lt => |x, y| x < y,
-    }
-}
-
-/// Monomorphic loop per direction.
-macro_rules! cmp {
-    ($d:expr, $v:expr, $w:expr, $k:expr) => {
-        match $d {
-            Comparison::Eq => map2($v, $w, |x, y| $k(x) == $k(y)),
-            Comparison::Ne => map2($v, $w, |x, y| $k(x) != $k(y)),
-            Comparison::Ge => map2($v, $w, |x, y| $k(x) >= $k(y)),
-            Comparison::Gt => map2($v, $w, |x, y| $k(x) > $k(y)),
-            Comparison::Le => map2($v, $w, |x, y| $k(x) <= $k(y)),
-            Comparison::Lt => map2($v, $w, |x, y| $k(x) < $k(y)),
-        }
-    };
-}
-
 /// `compare`.
 pub(crate) fn compare(
     d: Comparison,
@@ -384,41 +399,54 @@ pub(crate) fn compare(
     a: &Tensor,
     b: &Tensor,
 ) -> Res<Tensor> {
+    use Comparison::*;
     same_dims(a, b)?;
-    let total = kind == Some(CompareKind::TotalOrder);
-    let out = match (&a.data, &b.data) {
-        (Data::F32(v), Data::F32(w)) if total => cmp!(d, v, w, |x: f32| x.key()),
-        (Data::F64(v), Data::F64(w)) if total => cmp!(d, v, w, |x: f64| x.key()),
-        (Data::F16(v), Data::F16(w)) if total => cmp!(d, v, w, |x: f16| x.to_f32().key()),
-        (Data::Bf16(v), Data::Bf16(w)) if total => cmp!(d, v, w, |x: bf16| widen(x).key()),
-        (Data::F8(v), Data::F8(w)) => {
-            let (t, u) = (narrow::table(a.dtype), narrow::table(b.dtype));
-            if total {
-                map2(v, w, |x, y| by(d)(t[x.0 as usize].key(), u[y.0 as usize].key()))
-            } else {
-                map2(v, w, |x, y| by(d)(t[x.0 as usize], u[y.0 as usize]))
+    // x > y is y < x; x != y is not x == y.
+    let (x, y, d) = match d {
+        Gt => (b, a, Lt),
+        Ge => (b, a, Le),
+        d => (a, b, d),
+    };
+    macro_rules! cmp {
+        ($v:expr, $w:expr) => {
+            match d {
+                Lt => map2($v, $w, |x, y| x < y),
+                Le => map2($v, $w, |x, y| x <= y),
+                Eq => map2($v, $w, |x, y| x == y),
+                _ => map2($v, $w, |x, y| x != y),
             }
+        };
+    }
+    let total = kind == Some(CompareKind::TotalOrder);
+    let keys = |t: &Tensor| map1(&t.to_f64(), |x: f64| x.key());
+    let floats = |t: &Tensor| -> Vec<f32> {
+        match &t.data {
+            Data::Bf16(v) => map1(v, widen),
+            Data::F16(v) => map1(v, |x: f16| x.to_f32()),
+            _ => t.to_f64().into_iter().map(|x| x as f32).collect(),
         }
-        (Data::F16(v), Data::F16(w)) => cmp!(d, v, w, |x: f16| x.to_f32()),
-        (Data::Bf16(v), Data::Bf16(w)) => cmp!(d, v, w, widen),
-        (Data::F32(v), Data::F32(w)) => cmp!(d, v, w, |x: f32| x),
-        (Data::F64(v), Data::F64(w)) => cmp!(d, v, w, |x: f64| x),
-        (Data::Bool(v), Data::Bool(w)) => cmp!(d, v, w, |x: bool| x),
-        (Data::I8(v), Data::I8(w)) => cmp!(d, v, w, |x: i8| x),
-        (Data::I16(v), Data::I16(w)) => cmp!(d, v, w, |x: i16| x),
-        (Data::I32(v), Data::I32(w)) => cmp!(d, v, w, |x: i32| x),
-        (Data::I64(v), Data::I64(w)) => cmp!(d, v, w, |x: i64| x),
-        (Data::U8(v), Data::U8(w)) => cmp!(d, v, w, |x: u8| x),
-        (Data::U16(v), Data::U16(w)) => cmp!(d, v, w, |x: u16| x),
-        (Data::U32(v), Data::U32(w)) => cmp!(d, v, w, |x: u32| x),
-        (Data::U64(v), Data::U64(w)) => cmp!(d, v, w, |x: u64| x),
-        (Data::C64(v), Data::C64(w)) if matches!(d, Comparison::Eq | Comparison::Ne) => {
-            map2(v, w, |x, y| (x == y) == (d == Comparison::Eq))
+    };
+    let out = match (&x.data, &y.data) {
+        _ if x.dtype != y.dtype => {
+            return invalid(format!("element types {} and {}", x.dtype, y.dtype));
         }
-        (Data::C128(v), Data::C128(w)) if matches!(d, Comparison::Eq | Comparison::Ne) => {
-            map2(v, w, |x, y| (x == y) == (d == Comparison::Eq))
+        _ if total && x.dtype.is_float() => cmp!(&keys(x), &keys(y)),
+        (Data::F32(v), Data::F32(w)) => cmp!(v, w),
+        (Data::F64(v), Data::F64(w)) => cmp!(v, w),
+        (Data::I32(v), Data::I32(w)) => cmp!(v, w),
+        (Data::U32(v), Data::U32(w)) => cmp!(v, w),
+        (Data::U64(v), Data::U64(w)) => cmp!(v, w),
+        (Data::C64(v), Data::C64(w)) if matches!(d, Eq | Ne) => {
+            map2(v, w, |x, y| (x == y) == (d == Eq))
         }
-        _ => return unsupported(format!("compare of {} and {}", a.dtype, b.dtype)),
+        (Data::C128(v), Data::C128(w)) if matches!(d, Eq | Ne) => {
+            map2(v, w, |x, y| (x == y) == (d == Eq))
+        }
+        _ if x.dtype.is_float() => cmp!(&floats(x), &floats(y)),
+        _ => match (x.to_i64(), y.to_i64()) {
+            (Some(v), Some(w)) => cmp!(&v, &w),
+            _ => return unsupported(format!("compare of {}", x.dtype)),
+        },
     };
     Ok(Tensor::raw(DType::Pred, &a.dims, Data::from_vec(out)))
 }
@@ -434,7 +462,7 @@ pub(crate) fn select(p: &Tensor, a: Tensor, b: Tensor) -> Res<Tensor> {
         return invalid(format!("predicate {:?} against {:?}", p.dims, a.dims));
     }
     fn pick<T: crate::tensor::Store>(p: &[bool], a: &[T], b: &[T]) -> Data {
-        Data::from_vec(super::par::fill(a.len(), |at, out| {
+        Data::from_vec(super::par::fill(a.len(), &|at, out: &mut [T]| {
             let it = out.iter_mut().zip(&p[at..]).zip(&a[at..]).zip(&b[at..]);
             for (((o, &p), &x), &y) in it {
                 *o = if p { x } else { y };
@@ -493,21 +521,16 @@ pub(crate) fn reduce_precision(t: Tensor, exponent: u32, mantissa: u32) -> Res<T
         let over = r >= libm::scalbn(2.0, emax.min(1023)) || r.is_infinite();
         if over { f64::INFINITY } else { r }.copysign(x)
     };
-    fn through<T: Flt>(x: T, f: &impl Fn(f64) -> f64) -> T {
-        T::of(f(x.f64()))
-    }
-    let data = float1!(t, |x| through(x, &round));
+    let data = match t.data {
+        Data::F64(v) => Data::F64(map1_same(v, round)),
+        data => through_f32(dtype, data, |x| round(x as f64) as f32)?,
+    };
     Ok(Tensor { data, dtype, dims: t.dims, sizes: None })
 }
 
-/// `map1` over shared storage, for other kernels.
+/// `n` copies of a scalar.
 pub(crate) fn splat(t: &Tensor, n: usize) -> Data {
     each!(&t.data, v => Data::from_vec(vec![v.first().copied().unwrap_or_default(); n]))
-}
-
-/// Shares storage of a fresh vector.
-pub(crate) fn shared<T>(v: Vec<T>) -> Arc<Vec<T>> {
-    Arc::new(v)
 }
 
 /// `n` zeros of the same storage.

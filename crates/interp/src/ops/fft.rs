@@ -91,7 +91,7 @@ pub(crate) fn fft(t: &Tensor, kind: FftKind, length: &[i64], out: DType, wide: b
     if k > r || k == 0 {
         return invalid(format!("{k} transform dimensions of rank {r}"));
     }
-    let mut dims: Vec<i64> = t.dims.to_vec();
+    let dims: Vec<i64> = t.dims.to_vec();
     let last = length[k - 1];
     let half = |n: i64| if n == 0 { 0 } else { n / 2 + 1 };
     for i in 0..k {

@@ -3,7 +3,6 @@
 
 /// What the elementwise kernels need of the integer types.
 pub(crate) trait Int: Copy + Default + Ord + Send + Sync + 'static {
-    const BITS: u32;
     fn add(self, o: Self) -> Self;
     fn sub(self, o: Self) -> Self;
     fn mul(self, o: Self) -> Self;
@@ -23,15 +22,11 @@ pub(crate) trait Int: Copy + Default + Ord + Send + Sync + 'static {
     fn wrap(self, bits: u32) -> Self;
     /// A shift count read as unsigned of `bits` bits.
     fn wrap_shift(self, bits: u32) -> Self;
-    fn to_i64(self) -> i64;
-    /// Low bits.
-    fn of_i64(x: i64) -> Self;
 }
 
 macro_rules! int {
     ($($t:ident $u:ident $s:ident $signed:literal),*) => {$(
         impl Int for $t {
-            const BITS: u32 = $t::BITS;
             fn add(self, o: Self) -> Self {
                 self.wrapping_add(o)
             }
@@ -104,12 +99,6 @@ macro_rules! int {
             }
             fn wrap_shift(self, bits: u32) -> Self {
                 (self as $u & (!0 >> ($u::BITS - bits))) as $t
-            }
-            fn to_i64(self) -> i64 {
-                self as i64
-            }
-            fn of_i64(x: i64) -> Self {
-                x as $t
             }
         }
     )*};

@@ -23,6 +23,11 @@ fn last(rows: usize, cols: usize, s: Steps) -> usize {
     if rows == 0 || cols == 0 { 0 } else { (rows - 1) * s.0 + (cols - 1) * s.1 + 1 }
 }
 
+/// Runs `f(offset, chunk)` on chunks of `size`, each its own task.
+pub(crate) fn parallel<T: Send>(out: &mut [T], size: usize, f: &(dyn Fn(usize, &mut [T]) + Sync)) {
+    out.par_chunks_mut(size.max(1)).enumerate().for_each(|(i, c)| f(i * size, c));
+}
+
 /// `a * b` of `m x k` by `k x n` in row-major order, `None` if a stride
 /// leaves its slice.
 pub(crate) fn matmul<T: Field>(
@@ -43,23 +48,24 @@ pub(crate) fn matmul<T: Field>(
         T::block(m, k, n, a, sa, b, sb, &mut out);
     } else if m >= threads {
         let per = m.div_ceil(threads);
-        out.par_chunks_mut(per * n).enumerate().for_each(|(i, c)| {
-            T::block(c.len() / n, k, n, &a[i * per * sa.0..], sa, b, sb, c);
-        });
+        let go = |at: usize, c: &mut [T]| {
+            T::block(c.len() / n, k, n, &a[at / n * sa.0..], sa, b, sb, c);
+        };
+        parallel(&mut out, per * n, &go);
     } else {
         // Few rows: split the columns, then put the parts side by side.
         let per = n.div_ceil(threads).max(64);
-        let parts: Vec<(usize, Vec<T>)> = (0..n.div_ceil(per))
-            .into_par_iter()
-            .map(|i| {
-                let w = per.min(n - i * per);
-                let mut c = vec![T::default(); m * w];
-                T::block(m, k, w, a, sa, &b[i * per * sb.1..], sb, &mut c);
-                (i * per, c)
-            })
-            .collect();
-        for (at, c) in parts {
-            let w = c.len() / m;
+        let count = n.div_ceil(per);
+        let mut parts = vec![T::default(); count * m * per];
+        let width = |i: usize| per.min(n - i * per);
+        let go = |at: usize, c: &mut [T]| {
+            let i = at / (m * per);
+            let w = width(i);
+            T::block(m, k, w, a, sa, &b[i * per * sb.1..], sb, &mut c[..m * w]);
+        };
+        parallel(&mut parts, m * per, &go);
+        for (i, c) in parts.chunks_exact(m * per).enumerate() {
+            let (at, w) = (i * per, width(i));
             for r in 0..m {
                 out[r * n + at..r * n + at + w].copy_from_slice(&c[r * w..(r + 1) * w]);
             }

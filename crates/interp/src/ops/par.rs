@@ -1,4 +1,7 @@
 //! Loops over slices, split over threads where that pays.
+//!
+//! The threading code sees its loop as a trait object: one instance per
+//! element type, not per operation, keeps compile time in bounds.
 
 use rayon::prelude::*;
 use std::sync::Arc;
@@ -7,17 +10,24 @@ use std::sync::Arc;
 const SPLIT: usize = 1 << 16;
 const CHUNK: usize = 1 << 14;
 
-/// Filled in by `f(offset, chunk)`, chunk by chunk.
-pub(crate) fn fill<R: Copy + Default + Send>(
-    n: usize,
-    f: impl Fn(usize, &mut [R]) + Sync,
-) -> Vec<R> {
-    let mut out = vec![R::default(); n];
-    if n < SPLIT {
-        f(0, &mut out);
-    } else {
-        out.par_chunks_mut(CHUNK).enumerate().for_each(|(i, c)| f(i * CHUNK, c));
+type Loop<'a, T> = &'a (dyn Fn(usize, &mut [T]) + Sync);
+
+/// Runs `f(offset, chunk)` over chunks whose lengths are multiples of `unit`.
+/// `work` is the cost of one element in elementary steps.
+pub(crate) fn update<T: Send>(a: &mut [T], unit: usize, work: usize, f: Loop<'_, T>) {
+    let unit = unit.max(1);
+    if a.len().saturating_mul(work) < SPLIT || a.len() <= unit {
+        return f(0, a);
     }
+    let units = (CHUNK / unit.saturating_mul(work).max(1)).max(1);
+    let size = units * unit;
+    a.par_chunks_mut(size).enumerate().for_each(|(i, c)| f(i * size, c));
+}
+
+/// A fresh vector filled in by `f` as in [`update`].
+pub(crate) fn fill<R: Copy + Default + Send>(n: usize, f: Loop<'_, R>) -> Vec<R> {
+    let mut out = vec![R::default(); n];
+    update(&mut out, 1, 1, f);
     out
 }
 
@@ -26,10 +36,7 @@ where
     T: Copy + Sync,
     R: Copy + Default + Send,
 {
-    if a.len() < SPLIT {
-        return a.iter().map(|&x| f(x)).collect();
-    }
-    fill(a.len(), |at, out| {
+    fill(a.len(), &|at, out| {
         for (o, &x) in out.iter_mut().zip(&a[at..]) {
             *o = f(x);
         }
@@ -42,34 +49,20 @@ where
     U: Copy + Sync,
     R: Copy + Default + Send,
 {
-    if a.len() < SPLIT {
-        return a.iter().zip(b).map(|(&x, &y)| f(x, y)).collect();
-    }
-    fill(a.len().min(b.len()), |at, out| {
+    fill(a.len().min(b.len()), &|at, out| {
         for ((o, &x), &y) in out.iter_mut().zip(&a[at..]).zip(&b[at..]) {
             *o = f(x, y);
         }
     })
 }
 
-fn update<T: Copy + Send>(a: &mut [T], f: impl Fn(usize, &mut [T]) + Sync) {
-    if a.len() < SPLIT {
-        f(0, a);
-    } else {
-        a.par_chunks_mut(CHUNK).enumerate().for_each(|(i, c)| f(i * CHUNK, c));
-    }
-}
-
 /// As [`map1`], in place if `a` is not shared.
-pub(crate) fn map1_same<T: Copy + Default + Send + Sync>(
+pub(crate) fn map1_same<T: Copy + Send + Sync>(
     a: Arc<Vec<T>>,
     f: impl Fn(T) -> T + Sync,
 ) -> Arc<Vec<T>> {
-    let mut a = match Arc::try_unwrap(a) {
-        Ok(v) => v,
-        Err(a) => return Arc::new(map1(&a, f)),
-    };
-    update(&mut a, |_, c| {
+    let mut a = Arc::unwrap_or_clone(a);
+    update(&mut a, 1, 1, &|_, c| {
         for x in c {
             *x = f(*x);
         }
@@ -77,32 +70,17 @@ pub(crate) fn map1_same<T: Copy + Default + Send + Sync>(
     Arc::new(a)
 }
 
-/// As [`map2`], in place if an operand is not shared. Lengths are equal.
-pub(crate) fn map2_same<T: Copy + Default + Send + Sync>(
+/// As [`map2`], in place if `a` is not shared. Lengths are equal.
+pub(crate) fn map2_same<T: Copy + Send + Sync>(
     a: Arc<Vec<T>>,
     b: Arc<Vec<T>>,
     f: impl Fn(T, T) -> T + Sync,
 ) -> Arc<Vec<T>> {
-    let a = match Arc::try_unwrap(a) {
-        Ok(mut v) => {
-            update(&mut v, |at, c| {
-                for (x, &y) in c.iter_mut().zip(&b[at..]) {
-                    *x = f(*x, y);
-                }
-            });
-            return Arc::new(v);
+    let mut a = Arc::unwrap_or_clone(a);
+    update(&mut a, 1, 1, &|at, c| {
+        for (x, &y) in c.iter_mut().zip(&b[at..]) {
+            *x = f(*x, y);
         }
-        Err(a) => a,
-    };
-    match Arc::try_unwrap(b) {
-        Ok(mut v) => {
-            update(&mut v, |at, c| {
-                for (y, &x) in c.iter_mut().zip(&a[at..]) {
-                    *y = f(x, *y);
-                }
-            });
-            Arc::new(v)
-        }
-        Err(b) => Arc::new(map2(&a, &b, f)),
-    }
+    });
+    Arc::new(a)
 }

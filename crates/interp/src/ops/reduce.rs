@@ -7,12 +7,12 @@
 use super::elementwise::to_bf16;
 use super::int::Int;
 use super::movement::transpose;
+use super::par::update;
 use super::real::Flt;
 use crate::complex::{C64, C128};
 use crate::error::{Res, invalid};
-use crate::tensor::{Data, F8, Store, Tensor, each};
+use crate::tensor::{Data, Store, Tensor, each};
 use half::{bf16, f16};
-use rayon::prelude::*;
 use scalify_ir::Opcode;
 use scalify_ir::shape::Dims;
 
@@ -58,7 +58,6 @@ pub(crate) fn combine_fn<T: Store>(op: Opcode) -> Option<fn(T, T) -> T> {
         C64: Add => |x, y| C64 { re: x.re + y.re, im: x.im + y.im },
             Multiply => |x, y| x.wide().mul(y.wide()).narrow();
         C128: Add => C128::add, Multiply => C128::mul;
-        F8: ;
     );
     None
 }
@@ -138,35 +137,28 @@ fn fold<T: Store>(v: &[T], s: &Split, init: T, f: impl Fn(T, T) -> T + Sync) -> 
     if s.red == 0 || n == 0 {
         return vec![init; n];
     }
-    let big = v.len() >= 1 << 16;
-    if s.inner == 1 {
-        if s.red < 16 {
-            let one = |row: &[T]| row.iter().fold(init, |a, &x| f(a, x));
-            return if big {
-                v.par_chunks(s.red).with_min_len(1024).map(one).collect()
-            } else {
-                v.chunks(s.red).map(one).collect()
-            };
-        }
-        let one = |row: &[T]| f(init, strands(row, &f));
-        return if big && s.outer > 1 {
-            v.par_chunks(s.red).map(one).collect()
-        } else {
-            v.chunks(s.red).map(one).collect()
-        };
-    }
     let mut out = vec![init; n];
-    let one = |(o, block): (&mut [T], &[T])| {
-        for (a, x) in o.iter_mut().zip(columns(block, s.inner, &f)) {
-            *a = f(*a, x);
-        }
-    };
-    let block = s.red * s.inner;
-    if big && s.outer > 1 {
-        out.par_chunks_mut(s.inner).zip(v.par_chunks(block)).for_each(one);
-    } else {
-        out.chunks_mut(s.inner).zip(v.chunks(block)).for_each(one);
+    if s.inner == 1 {
+        update(&mut out, 1, s.red, &|at, out| {
+            for (o, row) in out.iter_mut().zip(v[at * s.red..].chunks_exact(s.red)) {
+                *o = if s.red < 16 {
+                    row.iter().fold(init, |a, &x| f(a, x))
+                } else {
+                    f(init, strands(row, &f))
+                };
+            }
+        });
+        return out;
     }
+    let block = s.red * s.inner;
+    update(&mut out, s.inner, s.red, &|at, out| {
+        let blocks = v[at / s.inner * block..].chunks_exact(block);
+        for (o, block) in out.chunks_mut(s.inner).zip(blocks) {
+            for (a, x) in o.iter_mut().zip(columns(block, s.inner, &f)) {
+                *a = f(*a, x);
+            }
+        }
+    });
     out
 }
 

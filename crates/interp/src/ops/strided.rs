@@ -1,8 +1,6 @@
 //! Strided copies: the one kernel behind broadcast, transpose, slice,
 //! reverse, pad, concatenate and the windows of gather.
 
-use rayon::prelude::*;
-
 /// Strides of a row-major array, in elements. Saturates: callers have checked
 /// that the element count fits.
 pub(crate) fn strides(dims: &[i64]) -> Vec<i64> {
@@ -171,12 +169,11 @@ pub(crate) fn read<T: Copy + Default + Send + Sync>(
         w.run(src, off, &mut out, 0);
         return Some(out);
     }
-    let per = rows.div_ceil(rayon::current_num_threads() * 2).max(1);
     let row = n / rows;
-    out.par_chunks_mut(per * row).enumerate().for_each(|(i, c)| {
+    super::par::update(&mut out, row, 1, &|at, c| {
         let mut part = w.clone();
         part.dims[0] = c.len() / row;
-        part.run(src, off + (i * per) as i64 * w.src[0], c, 0);
+        part.run(src, off + (at / row) as i64 * w.src[0], c, 0);
     });
     Some(out)
 }

@@ -34,7 +34,7 @@ pub(crate) fn hits(w: &WindowDim, input: i64, output: i64) -> Res<Hits> {
     if expect != Some(output) || input > u32::MAX as i64 {
         return invalid(format!("window {w:?} over {input} does not give {output}"));
     }
-    let total = output.checked_mul(w.size).filter(|&n| n < 1 << 31);
+    let total = output.checked_mul(w.size).filter(|&n| n < 1 << 26);
     if total.is_none() {
         return invalid("window table too big");
     }
