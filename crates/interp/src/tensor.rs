@@ -284,8 +284,15 @@ impl Tensor {
         }
         let data = match storage_of(s.dtype) {
             Kind::Bool => Data::from_vec(b.iter().map(|&x| x != 0).collect::<Vec<_>>()),
-            Kind::I8 => Data::from_vec(b.iter().map(|&x| x as i8).collect::<Vec<_>>()),
-            Kind::U8 => Data::from_vec(b.to_vec()),
+            // Sub-byte elements may come without sign extension.
+            Kind::I8 => {
+                let up = 8 - s.dtype.bits().min(8);
+                Data::from_vec(b.iter().map(|&x| (x as i8) << up >> up).collect::<Vec<_>>())
+            }
+            Kind::U8 => {
+                let up = 8 - s.dtype.bits().min(8);
+                Data::from_vec(b.iter().map(|&x| x << up >> up).collect::<Vec<_>>())
+            }
             Kind::F8 => Data::from_vec(b.iter().map(|&x| F8(x)).collect::<Vec<_>>()),
             Kind::I16 => read!(i16, 2),
             Kind::I32 => read!(i32, 4),

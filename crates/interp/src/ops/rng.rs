@@ -110,7 +110,8 @@ pub(crate) fn bits(
         (RngAlgorithm::Philox | RngAlgorithm::Default, &[key, ref c @ ..])
             if c.len() == 1 || c.len() == 2 =>
         {
-            let counter = c[0] as u128 | (c.get(1).copied().unwrap_or(0) as u128) << 64;
+            // A state of two words lends the key to the counter's upper half.
+            let counter = c[0] as u128 | (c.get(1).copied().unwrap_or(key) as u128) << 64;
             let blocks = if width == 64 { n.div_ceil(2) } else { n.div_ceil(4) };
             let mut bytes = Vec::with_capacity(n * width as usize / 8);
             for i in 0..blocks {
