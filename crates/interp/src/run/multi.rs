@@ -1,0 +1,70 @@
+//! The values that one instruction has on all active devices.
+
+use crate::tensor::Value;
+
+/// One value for all devices, or one each, in the order of the active devices.
+#[derive(Clone, Debug)]
+pub(crate) enum Multi {
+    /// The same everywhere.
+    Same(Value),
+    /// Aligned with the active devices; at least one.
+    Each(Vec<Value>),
+}
+
+impl Multi {
+    /// Joins values that all share their storage. `v` is not empty.
+    pub(crate) fn from_vec(mut v: Vec<Value>) -> Multi {
+        let joint = v.windows(2).all(|w| w[0].same(&w[1]));
+        match (joint, v.pop()) {
+            (true, Some(x)) => Multi::Same(x),
+            (false, Some(x)) => {
+                v.push(x);
+                Multi::Each(v)
+            }
+            (_, None) => Multi::Same(Value::Token),
+        }
+    }
+
+    /// Value at a position of the active devices.
+    pub(crate) fn get(&self, at: usize) -> &Value {
+        match self {
+            Multi::Same(v) => v,
+            Multi::Each(v) => v.get(at).unwrap_or(&Value::Token),
+        }
+    }
+
+    pub(crate) fn take(&mut self, at: usize) -> Value {
+        match self {
+            Multi::Same(v) => v.clone(),
+            Multi::Each(v) => {
+                v.get_mut(at).map_or(Value::Token, |v| std::mem::replace(v, Value::Token))
+            }
+        }
+    }
+
+    pub(crate) fn is_same(&self) -> bool {
+        matches!(self, Multi::Same(_))
+    }
+
+    pub(crate) fn map(&self, f: &impl Fn(&Value) -> Value) -> Multi {
+        match self {
+            Multi::Same(v) => Multi::Same(f(v)),
+            Multi::Each(v) => Multi::Each(v.iter().map(f).collect()),
+        }
+    }
+
+    pub(crate) fn all(&self, f: impl Fn(&Value) -> bool) -> bool {
+        match self {
+            Multi::Same(v) => f(v),
+            Multi::Each(v) => v.iter().all(f),
+        }
+    }
+
+    /// Values of some positions, for a smaller set of active devices.
+    pub(crate) fn restrict(&self, at: &[usize]) -> Multi {
+        match self {
+            Multi::Same(v) => Multi::Same(v.clone()),
+            Multi::Each(_) => Multi::from_vec(at.iter().map(|&i| self.get(i).clone()).collect()),
+        }
+    }
+}
