@@ -68,6 +68,14 @@ pub(crate) fn bad<T>(field: &'static str, what: impl Into<String>) -> Part<T> {
 
 impl From<prost::DecodeError> for Flaw {
     fn from(e: prost::DecodeError) -> Self {
-        Flaw::new("", e.to_string())
+        Flaw::new("", short(&e))
     }
+}
+
+/// What a decoder says, with the repeats of a nested path left out.
+pub(crate) fn short(e: &prost::DecodeError) -> String {
+    let text = e.to_string();
+    let mut parts: Vec<&str> = text.split(": ").collect();
+    parts.dedup();
+    parts.join(": ")
 }

@@ -22,7 +22,7 @@ mod write;
 
 /// Generated messages.
 #[rustfmt::skip]
-#[allow(missing_docs, unreachable_pub, clippy::all)]
+#[allow(dead_code, missing_docs, unreachable_pub, clippy::all)]
 mod xla {
     include!("gen/xla.rs");
 }

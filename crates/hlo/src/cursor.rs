@@ -411,7 +411,10 @@ impl<'a> Cursor<'a> {
             if self.eat(b',') {
                 continue;
             }
-            return self.expect(close, &format!("`,` or `{}`", close as char));
+            if self.eat(close) {
+                return Ok(());
+            }
+            return self.expected(format!("`,` or `{}`", close as char));
         }
     }
 

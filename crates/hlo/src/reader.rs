@@ -90,6 +90,7 @@ pub(crate) fn read(text: &str) -> R<Module> {
         single: false,
     };
     r.module()?;
+    r.m.instrs.shrink_to_fit();
     Ok(r.m)
 }
 
@@ -386,6 +387,7 @@ impl Reader<'_> {
             }
             instrs = self.ordered(&instrs)?;
         }
+        instrs.shrink_to_fit();
         let params = self.parameters(&instrs)?;
         let span = Span { start: start as u32, end: self.c.pos as u32 };
         let id = CompId(self.m.comps.len() as u32);

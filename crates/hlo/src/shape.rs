@@ -30,6 +30,10 @@ pub(crate) fn can_start(c: &Cursor<'_>) -> bool {
             match c.at(e) {
                 Some(b'[') => true,
                 Some(b'(') => e == c.pos + 1 && c.peek() == b'b',
+                Some(b' ' | b'\t' | b'\n' | b'\r') => {
+                    let rest = c.text.as_bytes().get(e..).unwrap_or_default();
+                    rest.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[')
+                }
                 _ => false,
             }
         }

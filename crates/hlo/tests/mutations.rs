@@ -175,6 +175,9 @@ fn time_grows_with_size_not_its_square() {
         });
         best.min().unwrap_or_default()
     };
-    let (small, large) = (time(1 << 12), time(1 << 15));
-    assert!(large < small * 40, "{small:?} {large:?}");
+    // Eight times the size; a busy machine may spoil a measurement or two.
+    let ratios: Vec<f64> = (0..6)
+        .map(|_| time(1 << 15).as_secs_f64() / time(1 << 12).as_secs_f64().max(1e-9))
+        .collect();
+    assert!(ratios.iter().any(|r| *r < 30.0), "{ratios:?}");
 }

@@ -2,6 +2,7 @@
 
 use super::{join, scan::Scan};
 use crate::{names, xla};
+use scalify_ir::Shape;
 use xla::PrimitiveType;
 
 /// `L(..)#(..)*(..)SC(..)P(..)M(..)` and `D(..)`; `shape` prints a shape.
@@ -39,6 +40,33 @@ pub(crate) fn layout_rest(
         s += &format!("M({})", p.dynamic_shape_metadata_prefix_bytes);
     }
     s
+}
+
+/// A shape with its layouts, as text prints it.
+pub(crate) fn shape_text(s: &Shape) -> String {
+    let Shape::Array(a) = s else {
+        return match s {
+            Shape::Tuple(parts) => format!("({})", join(parts.iter().map(shape_text), ", ")),
+            Shape::Buffer(inner) => format!("b({})", shape_text(inner)),
+            _ => s.to_string(),
+        };
+    };
+    let Some(l) = &a.layout else { return a.to_string() };
+    let star = |&d: &i64| if d == -1 { "*".to_owned() } else { d.to_string() };
+    let mut parts = String::new();
+    for (i, t) in l.tiles.iter().enumerate() {
+        let key = if i == 0 { "T" } else { "" };
+        parts += &format!("{key}({})", join(t.iter().map(star), ","));
+    }
+    if l.element_size_in_bits != 0 {
+        parts += &format!("E({})", l.element_size_in_bits);
+    }
+    if l.memory_space != 0 {
+        parts += &format!("S({})", l.memory_space);
+    }
+    parts += &l.rest;
+    let colon = if parts.is_empty() { "" } else { ":" };
+    format!("{a}{{{}{colon}{parts}}}", join(&l.minor_to_major, ","))
 }
 
 /// Adds the parts of `rest` to `p`; a physical shape is left out.

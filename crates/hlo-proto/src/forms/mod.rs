@@ -9,7 +9,7 @@ mod mesh;
 mod scan;
 
 pub(crate) use call::{CallRest, call_rest, parse_call_rest};
-pub(crate) use layout::{layout_rest, parse_layout_rest};
+pub(crate) use layout::{layout_rest, parse_layout_rest, shape_text};
 pub(crate) use mesh::{named, parse_named};
 use scan::Scan;
 

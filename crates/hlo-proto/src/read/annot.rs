@@ -207,6 +207,10 @@ impl Reader<'_> {
         if let Some(s) = p.result_accuracy.as_ref().and_then(forms::accuracy) {
             other.push(("result_accuracy", s));
         }
+        if let Some(s) = &p.outfeed_shape {
+            let s = super::shape::shape(s).map_err(|e| e.of("outfeed_shape"))?;
+            other.push(("outfeed_shape", forms::shape_text(&s)));
+        }
         if p.is_composite {
             other.push(("is_composite", "true".to_owned()));
         }

@@ -1,7 +1,7 @@
 //! Computations: ids, order, operands.
 
 use super::{Reader, Stop};
-use crate::error::{Flaw, Part, ProtoError, bad};
+use crate::error::{Flaw, Part, ProtoError, bad, short};
 use crate::wire::{Value, fields};
 use crate::xla;
 use prost::Message;
@@ -397,7 +397,7 @@ impl<'a> Reader<'a> {
         if let Some(&id) = self.shapes.get(bytes) {
             return Ok(id);
         }
-        let p = xla::ShapeProto::decode(bytes).map_err(|e| Flaw::new("shape", e.to_string()))?;
+        let p = xla::ShapeProto::decode(bytes).map_err(|e| Flaw::new("shape", short(&e)))?;
         let s = super::shape::shape(&p)?;
         let id = self.m.shape_id(s);
         self.shapes.insert(bytes, id);
@@ -411,7 +411,7 @@ impl<'a> Reader<'a> {
         if let Some(&id) = self.metas.get(bytes) {
             return Ok(id);
         }
-        let p = xla::OpMetadata::decode(bytes).map_err(|e| Flaw::new("metadata", e.to_string()))?;
+        let p = xla::OpMetadata::decode(bytes).map_err(|e| Flaw::new("metadata", short(&e)))?;
         self.text_bytes += bytes.len() as u64;
         let id = self.meta(&p)?;
         self.metas.insert(bytes, id);

@@ -1,0 +1,121 @@
+//! `scalify-corpus DIR... [--form NAME]... [--only TEXT]... [-v]`: verdicts of
+//! all cases in the folders, by form, with the bars.
+
+use scalify_corpus::{Case, find, localised, module, word};
+use scalify_prove::Options;
+use scalify_prove::outcome::Verdict;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+#[allow(clippy::print_stdout)]
+fn main() -> anyhow::Result<()> {
+    let mut dirs: Vec<PathBuf> = Vec::new();
+    let mut forms: Vec<String> = Vec::new();
+    let mut only: Vec<String> = Vec::new();
+    let mut verbose = false;
+    let mut args = std::env::args().skip(1);
+    while let Some(a) = args.next() {
+        match a.as_str() {
+            "--form" => forms.extend(args.next()),
+            "--only" => only.extend(args.next()),
+            "-v" => verbose = true,
+            _ => dirs.push(a.into()),
+        }
+    }
+    if forms.is_empty() {
+        forms = ["dist", "dist.body", "dist.spmd"].map(str::to_owned).to_vec();
+    }
+    let (mut right, mut proved, mut wrong, mut false_proofs) = (0, 0, 0, 0);
+    let (mut local, mut near, mut errors) = (0, 0, 0);
+    for dir in &dirs {
+        let mut cases: Vec<PathBuf> =
+            std::fs::read_dir(dir)?.filter_map(|e| e.ok().map(|e| e.path())).collect();
+        cases.sort();
+        for c in cases.into_iter().filter(|c| c.join("case.json").exists()) {
+            let name = c.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+            if !only.is_empty() && !only.iter().any(|o| name.contains(o.as_str())) {
+                continue;
+            }
+            let case = Case::read(&c)?;
+            let claim = case.claim()?;
+            let Some(bp) = find(&c, "base.hlo.txt") else { continue };
+            let base = module(&bp)?;
+            for f in &forms {
+                let Some(dp) = find(&c, &format!("{f}.hlo.txt")) else { continue };
+                let dist = match module(&dp) {
+                    Ok(m) => m,
+                    Err(e) => {
+                        errors += 1;
+                        println!("{name:44} {f:10} ERROR {e}");
+                        continue;
+                    }
+                };
+                let t = Instant::now();
+                let o = Options { time_limit: Some(Duration::from_secs(20)), ..Options::default() };
+                let out = scalify_prove::verify(&base, &dist, &claim, &o);
+                let ms = t.elapsed().as_secs_f64() * 1e3;
+                let same = case.expected == "equivalent";
+                let ok = out.verdict == Verdict::Proved;
+                let mut mark = "";
+                if same {
+                    right += 1;
+                    proved += usize::from(ok);
+                    if !ok {
+                        mark = "MISSED";
+                    }
+                } else {
+                    wrong += 1;
+                    if ok {
+                        false_proofs += 1;
+                        mark = "FALSE PROOF";
+                    }
+                    let (a, b) = localised(&case, &out);
+                    local += usize::from(a);
+                    near += usize::from(b);
+                    if !b && mark.is_empty() {
+                        mark = "line missed";
+                    }
+                }
+                let n = out.stats.base_instructions + out.stats.dist_instructions;
+                if verbose || !mark.is_empty() {
+                    let done = out.outputs.iter().filter(|o| o.verdict == Verdict::Proved).count();
+                    println!(
+                        "{name:44} {f:10} {:7} {:?} {done}/{} {ms:7.1} ms {:5.1} us/inst {mark}",
+                        word(out.verdict),
+                        out.grade,
+                        out.outputs.len(),
+                        ms * 1e3 / n.max(1) as f64,
+                    );
+                    if !ok && (mark == "MISSED" || verbose) {
+                        for e in out.notes.iter().take(3) {
+                            println!("        note: {e}");
+                        }
+                        for i in out.frontier.iter().take(2) {
+                            let l = i.frames.first().map_or(0, |f| f.line);
+                            println!(
+                                "        {} %{} line {l}: {}",
+                                dist.instr(i.instr).opcode,
+                                dist.name_of(i.instr),
+                                i.reason
+                            );
+                        }
+                        for x in out.outputs.iter().filter(|o| o.reason.is_some()).take(2) {
+                            println!("        output {}: {}", x.index, x.reason.as_deref().unwrap_or(""));
+                        }
+                    }
+                    if let (false, Some(b), true) = (same, &case.bug, verbose) {
+                        println!("        bug [{}] {} lines {:?} near {:?}", b.category, b.description, b.lines, b.near_lines);
+                    }
+                }
+            }
+        }
+    }
+    println!("right pairs proved   {proved}/{right}");
+    println!("wrong pairs proved   {false_proofs}/{wrong} (must be 0)");
+    println!("line named           {local}/{wrong} innermost frame, {near}/{wrong} with call site");
+    println!("read errors          {errors}");
+    if false_proofs > 0 {
+        std::process::exit(1);
+    }
+    Ok(())
+}
