@@ -13,12 +13,14 @@ fn main() -> anyhow::Result<()> {
     let mut forms: Vec<String> = Vec::new();
     let mut only: Vec<String> = Vec::new();
     let mut verbose = false;
+    let mut terms = 0;
     let mut args = std::env::args().skip(1);
     while let Some(a) = args.next() {
         match a.as_str() {
             "--form" => forms.extend(args.next()),
             "--only" => only.extend(args.next()),
             "-v" => verbose = true,
+            "--terms" => terms = args.next().and_then(|d| d.parse().ok()).unwrap_or(4),
             _ => dirs.push(a.into()),
         }
     }
@@ -74,6 +76,11 @@ fn main() -> anyhow::Result<()> {
                     near += usize::from(b);
                     if !b && mark.is_empty() {
                         mark = "line missed";
+                    }
+                }
+                if terms > 0 {
+                    for (ok, b, d) in scalify_prove::output_terms(&base, &dist, &claim, &o, terms) {
+                        println!("        {}\n          base {b}\n          dist {d}", if ok { "same" } else { "differ" });
                     }
                 }
                 let n = out.stats.base_instructions + out.stats.dist_instructions;

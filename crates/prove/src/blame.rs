@@ -66,7 +66,7 @@ pub(crate) fn frontier(
             if reach[r as usize].contains(&k) {
                 continue;
             }
-            if rec.base.is_some() && r != o.dist_rec {
+            if rec.known(&a.dist) && r != o.dist_rec {
                 continue;
             }
             reach[r as usize].push(k);
@@ -79,9 +79,8 @@ pub(crate) fn frontier(
     order.sort_unstable();
     let is_frontier = |r: u32| -> bool {
         let rec = &a.dist[r as usize];
-        rec.operands.iter().all(|&o| {
-            a.dist.get(o as usize).is_none_or(|x| x.base.is_some() || x.tv.is_none())
-        })
+        (rec.tv.is_some() || rec.failed.is_some())
+            && rec.operands.iter().all(|&o| a.dist.get(o as usize).is_none_or(|x| x.known(&a.dist)))
     };
     let front: Vec<u32> = order.iter().copied().filter(|&r| is_frontier(r)).collect();
     let mut items = Vec::new();

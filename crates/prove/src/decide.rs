@@ -136,7 +136,7 @@ impl Watcher for DistWatch<'_> {
             Opcode::AllReduce | Opcode::AllReduceStart | Opcode::ReduceScatter
         );
         let ready = rec.operands.iter().all(|&o| {
-            all.get(o as usize).is_none_or(|r| r.base.is_some() || r.tv.is_none())
+            all.get(o as usize).is_none_or(|r| r.known(all))
         });
         let worth = matches!(
             op,
@@ -147,8 +147,12 @@ impl Watcher for DistWatch<'_> {
             return;
         }
         let index = self.index;
+        // A multiple of a baseline value has its form already.
+        if index.find_class(t.val.r.class).is_some() {
+            return;
+        }
         let hit = st.search_variants(&t.val, VariantLimits::default(), |_, w| {
-            index.find(w).is_some()
+            index.find_class(w.r.class).is_some()
         });
         if let Some(w) = hit {
             let before = st.show(&t.val, 2);
@@ -587,7 +591,8 @@ fn best(
         return (a, Some(g));
     }
     // Groups across parts of an axis need finer digits.
-    let split = a.dist.iter().any(|r| r.failed.as_deref().is_some_and(|f| f.contains("device")));
+    let split = a.st.lins.has_device_tables()
+        || a.dist.iter().any(|r| r.failed.as_deref().is_some_and(|f| f.contains("device")));
     if split && a.stop.is_none() {
         let b = run(Rules { reals, finite }, true);
         if proved(&b) {
@@ -749,4 +754,24 @@ pub(crate) fn explain(
     let p = problem::setup(base, dist, claim);
     let (mut a, _) = best(base, dist, claim, &p, options);
     relate::explain(&mut a, base, dist, instr)
+}
+
+/// Terms of the outputs, baseline and distributed, in index notation, with
+/// the distributed expected in the proved or first tried layout.
+pub(crate) fn output_terms(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    options: &Options<'_>,
+    depth: u32,
+) -> Vec<(bool, String, String)> {
+    let p = problem::setup(base, dist, claim);
+    let (a, _) = best(base, dist, claim, &p, options);
+    a.outputs
+        .iter()
+        .map(|o| {
+            let s = |t: &Option<Tv>| t.as_ref().map(|t| a.st.show(&t.val, depth)).unwrap_or_default();
+            (o.proved, s(&o.base), s(&o.dist))
+        })
+        .collect()
 }

@@ -71,3 +71,15 @@ fn on_big_stack<T: Send>(f: impl FnOnce() -> T + Send) -> T {
         }
     })
 }
+
+/// Terms of the outputs in index notation, to a depth: whether proved, the
+/// baseline's, the distributed program's. For people who extend the prover.
+pub fn output_terms(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    options: &Options<'_>,
+    depth: u32,
+) -> Vec<(bool, String, String)> {
+    on_big_stack(|| decide::output_terms(base, dist, claim, options, depth))
+}

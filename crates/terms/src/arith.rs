@@ -9,6 +9,7 @@
 use crate::coef::Coef;
 use crate::lin::{Ax, LinId, Lins, Subst};
 use crate::make::Build;
+use crate::tables::Untabled;
 use crate::store::{Arg, Dt, Op, Ref, Store, Sym, Val};
 use smallvec::SmallVec;
 
@@ -211,6 +212,9 @@ impl Store {
         if coef == Coef::ZERO {
             return Some(if dt == Dt::INT { self.int(0) } else { self.zero(dt) });
         }
+        if flat.len() > 1 && self.use_guards(dt, &mut coef, &mut flat)? {
+            return self.product(dt, coef, flat);
+        }
         match flat.len() {
             0 => Some(self.constant(dt, coef)),
             1 if flat[0].pow == 1 => {
@@ -372,6 +376,27 @@ impl Store {
             if bound.is_empty() {
                 return self.product(dt, coef, flat);
             }
+            match self.untable(&flat, &bound)? {
+                Untabled::Fine => {}
+                Untabled::Reindex(map, b) => {
+                    flat = self.subst_factors(dt, &flat, &map)?;
+                    flat = self.flatten(dt, &mut coef, flat)?;
+                    bound = b;
+                    continue;
+                }
+                Untabled::Enumerate(b, n, rest) => {
+                    let mut terms: SmallVec<[Val; 8]> = SmallVec::new();
+                    for k in 0..n {
+                        let mut map = Subst::new();
+                        let c = self.lins.constant(k);
+                        map.set(b, c);
+                        let fresh = self.fresh_like(&rest, &mut map);
+                        let f = self.subst_factors(dt, &flat, &map)?;
+                        terms.push(self.sum_prod(dt, coef, f, &fresh)?);
+                    }
+                    return self.add(dt, &terms);
+                }
+            }
             if self.rules.finite && self.shift_exp(dt, &mut flat, &bound)? {
                 // The bound axes are used up.
                 return self.product(dt, coef, flat);
@@ -426,6 +451,30 @@ impl Store {
             return self.scale(&v, coef);
         }
         None
+    }
+
+    /// Replaces atoms in factors; coefficients that come out stay on them.
+    fn subst_factors(&mut self, dt: Dt, f: &[Arg], map: &Subst) -> Option<Factors> {
+        let mut out: Factors = SmallVec::new();
+        for a in f {
+            let v = Val { coef: Coef::ONE, r: a.r.clone(), dt };
+            let v = self.subst(&v, map)?;
+            let k = self.coefs.pow(v.coef, a.pow)?;
+            out.push(Arg { coef: k, pow: a.pow, r: v.r });
+        }
+        Some(out)
+    }
+
+    /// Fresh axes in place of `axes`, added to the replacement.
+    pub(crate) fn fresh_like(&mut self, axes: &[Ax], map: &mut Subst) -> SmallVec<[Ax; 4]> {
+        axes.iter()
+            .map(|&a| {
+                let n = self.lins.size(a);
+                let x = self.lins.local(n);
+                map.set(a, Lins::plain(x));
+                x
+            })
+            .collect()
     }
 
     /// Softmax shift: `sum_b exp(u + v) F = exp(v) sum_b exp(u) F` for terms
@@ -588,6 +637,44 @@ impl Store {
                     }
                 }
             }
+            // [b == e] with e data: alone it sums to 1; over an addition with
+            // a term free of b it distributes.
+            if self.class(p.r.class).op == Op::Ew(self.known.eq0) {
+                if let Some((b, inside)) = self.one_hot_axis(&p.r, bound)? {
+                    let others = rest();
+                    let reads_b = |s: &Store, a: &Arg| s.ref_mentions(&a.r, b);
+                    let in_b: SmallVec<[usize; 4]> =
+                        (0..others.len()).filter(|&k| reads_b(self, &others[k])).collect();
+                    if in_b.is_empty() && inside && bound.len() >= 1 {
+                        let b2 = bound.iter().copied().filter(|&x| x != b).collect();
+                        return Some(Decided::Same(others, b2));
+                    }
+                    if let [k] = in_b[..] {
+                        let c = self.class(others[k].r.class);
+                        if others[k].pow == 1 && c.op == Op::Add && c.args.len() <= 8 && c.dt == dt {
+                            let (terms, _) = self.open(&others[k].r)?;
+                            if terms.iter().any(|t| !reads_b(self, t)) {
+                                let mut out = Vec::new();
+                                for t in &terms {
+                                    let mut f: Factors = flat.iter().cloned().collect();
+                                    let at = if k < i { k } else { k + 1 };
+                                    f[at] = t.clone();
+                                    let mut map = Subst::new();
+                                    let fresh = self.fresh_like(bound, &mut map);
+                                    let coefs: SmallVec<[Coef; 4]> =
+                                        f.iter().map(|a| a.coef).collect();
+                                    let mut f = self.subst_factors(dt, &f, &map)?;
+                                    for (a, c) in f.iter_mut().zip(coefs) {
+                                        a.coef = self.coefs.mul(a.coef, c)?;
+                                    }
+                                    out.push((f, fresh));
+                                }
+                                return Some(Decided::Pieces(out));
+                            }
+                        }
+                    }
+                }
+            }
             // A predicate of one bound axis only: restrict its domain.
             let mut axes: SmallVec<[Ax; 3]> = SmallVec::new();
             for &l in &p.r.m {
@@ -658,6 +745,44 @@ impl Store {
             });
         }
         Some(Decided::No)
+    }
+
+    /// For the predicate `x + c*b == 0` (c = 1 or -1, `x` free of the bound
+    /// axis `b`): `b`, and whether the solution lies in its range.
+    fn one_hot_axis(&mut self, p: &Ref, bound: &[Ax]) -> Option<Option<(Ax, bool)>> {
+        let (ea, _) = self.open(p)?;
+        let e = self.val_of(&ea[0]);
+        if self.class(e.r.class).op != Op::Add || e.coef != Coef::ONE {
+            return Some(None);
+        }
+        let (terms, _) = self.open(&e.r)?;
+        for t in &terms {
+            if self.class(t.r.class).op != Op::Iota || t.coef != Coef::ONE {
+                continue;
+            }
+            let form = self.lins.get(t.r.m[0]);
+            for &(c, b) in &form.terms {
+                if c.abs() != 1 || !bound.contains(&b) {
+                    continue;
+                }
+                let elsewhere = terms.iter().any(|u| u.r != t.r && self.ref_mentions(&u.r, b))
+                    || form.terms.iter().any(|u| {
+                        u.1 != b && self.lins.mentions(Lins::plain(u.1), b)
+                    });
+                if elsewhere {
+                    continue;
+                }
+                // b = -c * (e - c*b)
+                let k = self.coefs.int(-c);
+                let x = self.scale(&e, k)?;
+                let b_val = self.iota(Lins::plain(b));
+                let x = self.add(Dt::INT, &[x, b_val])?;
+                let n = self.lins.size(b);
+                let inside = self.int_range(&x).is_some_and(|r| r.0 >= 0 && r.1 < n);
+                return Some(Some((b, inside)));
+            }
+        }
+        Some(None)
     }
 
     /// `e ^ v` with the laws of exponentials.

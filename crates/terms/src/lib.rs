@@ -16,6 +16,7 @@
 pub mod arith;
 pub mod coef;
 pub mod eval;
+pub mod guards;
 pub mod lin;
 pub mod logic;
 pub mod make;
@@ -24,6 +25,7 @@ pub mod pieces;
 pub mod print;
 pub mod range;
 pub mod store;
+pub mod tables;
 pub mod variants;
 
 pub use coef::{Coef, Coefs};

@@ -171,6 +171,16 @@ impl Lins {
         self.atoms.len()
     }
 
+    /// True if a lookup table over device atoms was made.
+    pub fn has_device_tables(&self) -> bool {
+        self.atoms.iter().any(|a| match &a.kind {
+            AtomKind::Table { axes, .. } => {
+                axes.iter().any(|&x| self.atom(x).kind == AtomKind::Device)
+            }
+            _ => false,
+        })
+    }
+
     /// Interns a form that is normal.
     pub fn intern(&mut self, lin: Lin) -> LinId {
         if lin.c0 == 0 && lin.terms.len() == 1 && lin.terms[0].0 == 1 {

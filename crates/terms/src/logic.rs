@@ -6,8 +6,9 @@
 //! finite. `convert-pred(p)` is the number 0 or 1 and does not.
 
 use crate::coef::Coef;
-use crate::lin::Ax;
+use crate::lin::{Ax, Subst};
 use crate::make::Build;
+use crate::tables::Untabled;
 use crate::store::{Arg, Dt, Op, Ref, Store, Val};
 use smallvec::SmallVec;
 
@@ -96,6 +97,26 @@ impl Store {
             bound.iter().copied().filter(|&b| self.ref_mentions(&p.r, b)).collect();
         if bound.is_empty() || self.as_bool(p).is_some() {
             return Some(p.clone());
+        }
+        let arg = [Self::arg(p)];
+        match self.untable(&arg, &bound)? {
+            Untabled::Fine => {}
+            Untabled::Reindex(map, b) => {
+                let w = self.subst(p, &map)?;
+                return self.and_over(&w, &b);
+            }
+            Untabled::Enumerate(b, n, rest) => {
+                let mut parts: SmallVec<[Val; 8]> = SmallVec::new();
+                for k in 0..n {
+                    let mut map = Subst::new();
+                    let c = self.lins.constant(k);
+                    map.set(b, c);
+                    let fresh = self.fresh_like(&rest, &mut map);
+                    let w = self.subst(p, &map)?;
+                    parts.push(self.and_over(&w, &fresh)?);
+                }
+                return Some(self.and(&parts));
+            }
         }
         match self.class(p.r.class).op {
             Op::And => {
@@ -243,16 +264,13 @@ impl Store {
         }
         if self.rules.reals || dt == Dt::INT {
             let (za, zb) = (self.is_zero(a), self.is_zero(b));
-            if zb {
-                if self.as_const(a) == Some(Coef::ONE) {
-                    return Some(self.convert_pred(dt, p));
+            if za || zb {
+                let (q, x) = if zb { (p.clone(), a) } else { (self.not(p), b) };
+                if self.as_const(x) == Some(Coef::ONE) {
+                    return Some(self.convert_pred(dt, &q));
                 }
-                let g = self.indicator(dt, p);
-                return self.mul(dt, &g, a);
-            }
-            if za {
-                let q = self.not(p);
-                return self.select(dt, &q, b, a);
+                let g = self.indicator(dt, &q);
+                return self.mul(dt, &g, x);
             }
         }
         Some(self.ew(self.known.select, dt, false, &[p.clone(), a.clone(), b.clone()]))

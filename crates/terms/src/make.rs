@@ -128,6 +128,16 @@ impl Store {
     /// Builds a node. For `Add` the coefficients are divided by that of the
     /// leading argument, which is returned as content (1 elsewhere).
     pub(crate) fn make(&mut self, b: &Build<'_>, mut args: SmallVec<[Arg; 4]>) -> (Ref, Coef) {
+        if !b.bound.is_empty() && self.reads_by_table(&args, b.bound) {
+            // The axis cannot be bound: nothing is known of the value.
+            let mut axes = SmallVec::new();
+            for a in &args {
+                for &l in &a.r.m {
+                    self.lins.base_axes(l, &mut axes);
+                }
+            }
+            return (self.unknown(b, &axes), Coef::ONE);
+        }
         // 1. Collect linear parts.
         let mut parts: SmallVec<[Part; 6]> = SmallVec::new();
         let mut occs: SmallVec<[SmallVec<[Occ; 4]>; 4]> = SmallVec::with_capacity(args.len());

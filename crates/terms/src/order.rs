@@ -5,8 +5,9 @@
 //! are dropped; positive coefficients stand outside; `-inf` is neutral.
 
 use crate::coef::Coef;
-use crate::lin::Ax;
+use crate::lin::{Ax, Subst};
 use crate::make::Build;
+use crate::tables::Untabled;
 use crate::store::{Arg, Dt, Op, Store, Val};
 use smallvec::SmallVec;
 
@@ -121,6 +122,26 @@ impl Store {
             bound.iter().copied().filter(|&b| self.ref_mentions(&v.r, b)).collect();
         if bound.is_empty() || v.coef == Coef::ZERO {
             return Some(v.clone());
+        }
+        let arg = [Self::arg(v)];
+        match self.untable(&arg, &bound)? {
+            Untabled::Fine => {}
+            Untabled::Reindex(map, b) => {
+                let w = self.subst(v, &map)?;
+                return self.max_over(dt, &w, &b);
+            }
+            Untabled::Enumerate(b, n, rest) => {
+                let mut parts: SmallVec<[Val; 8]> = SmallVec::new();
+                for k in 0..n {
+                    let mut map = Subst::new();
+                    let c = self.lins.constant(k);
+                    map.set(b, c);
+                    let fresh = self.fresh_like(&rest, &mut map);
+                    let w = self.subst(v, &map)?;
+                    parts.push(self.max_over(dt, &w, &fresh)?);
+                }
+                return self.max(dt, &parts);
+            }
         }
         let c = self.class(v.r.class);
         if c.dt == dt && self.coefs.sign(v.coef) > 0 {

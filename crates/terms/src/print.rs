@@ -28,12 +28,16 @@ impl Store {
                 let _ = write!(s, "{}*", c.abs());
             }
             if a >= FIRST_ATOM {
-                let tag = match self.lins.atom(a).kind {
-                    crate::AtomKind::Device => "d",
-                    crate::AtomKind::Table { .. } => "t",
-                    crate::AtomKind::Local => "i",
+                let n = a - FIRST_ATOM;
+                let _ = match &self.lins.atom(a).kind {
+                    crate::AtomKind::Device => write!(s, "d{n}"),
+                    crate::AtomKind::Local => write!(s, "i{n}"),
+                    crate::AtomKind::Table { axes, tab } => {
+                        let x: Vec<String> =
+                            axes.iter().map(|a| format!("i{}", a - FIRST_ATOM)).collect();
+                        write!(s, "t{n}({};{:?})", x.join(","), &tab[..tab.len().min(16)])
+                    }
                 };
-                let _ = write!(s, "{tag}{}", a - FIRST_ATOM);
             } else if a >= BOUND_SLOT {
                 let _ = write!(s, "k{}", a - BOUND_SLOT);
             } else if a >= OWN_SLOT {

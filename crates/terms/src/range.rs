@@ -26,6 +26,51 @@ impl Store {
         (r.0 > -UNBOUNDED && r.1 < UNBOUNDED).then_some(r)
     }
 
+    /// Range of a value where all of `truths` hold. An empty range (the
+    /// truths contradict each other) is reported as the plain range.
+    fn range_where(&mut self, x: &Val, truths: &[Val], depth: u32) -> Option<(i64, i64)> {
+        let plain = self.range_at(x, depth);
+        let (mut lo, mut hi) = plain.unwrap_or((i64::MIN, i64::MAX));
+        for t in truths {
+            let (g, negated) = match self.class(t.r.class).op {
+                Op::Ew(s) if s == self.known.ge0 => (t.clone(), false),
+                Op::Ew(s) if s == self.known.not => (self.not(t), true),
+                Op::And => {
+                    let (a, _) = self.open(&t.r)?;
+                    let parts: Vec<Val> = a.iter().map(|y| self.val_of(y)).collect();
+                    if let Some(r) = self.range_where(x, &parts, depth.saturating_sub(1)) {
+                        lo = lo.max(r.0);
+                        hi = hi.min(r.1);
+                    }
+                    continue;
+                }
+                _ => continue,
+            };
+            if self.class(g.r.class).op != Op::Ew(self.known.ge0) {
+                continue;
+            }
+            let (a, _) = self.open(&g.r)?;
+            let g = self.val_of(&a[0]);
+            // x = s*g + rest with s = 1 or -1, and g >= 0 (or g <= -1).
+            for s in [1i64, -1] {
+                let k = self.coefs.int(-s);
+                let n = self.scale(&g, k)?;
+                let rest = self.add(Dt::INT, &[x.clone(), n])?;
+                let Some(r) = self.range_at(&rest, depth.min(3)) else { continue };
+                match (s, negated) {
+                    (1, false) => lo = lo.max(r.0),
+                    (1, true) => hi = hi.min(r.1 - 1),
+                    (_, false) => hi = hi.min(r.1),
+                    (_, true) => lo = lo.max(r.0 + 1),
+                }
+            }
+        }
+        if lo > hi {
+            return plain;
+        }
+        (lo > i64::MIN && hi < i64::MAX).then_some((lo, hi))
+    }
+
     fn class_range(&mut self, v: &Val, depth: u32) -> Option<(i64, i64)> {
         if depth == 0 {
             return None;
@@ -46,8 +91,10 @@ impl Store {
             Op::Ew(s) if s == self.known.b2f || s == self.known.ind => Some((0, 1)),
             Op::Ew(s) if s == self.known.select => {
                 let (a, _) = self.open(&v.r)?;
-                let (x, y) = (self.val_of(&a[1]), self.val_of(&a[2]));
-                let (x, y) = (self.range_at(&x, depth - 1)?, self.range_at(&y, depth - 1)?);
+                let (p, x, y) = (self.val_of(&a[0]), self.val_of(&a[1]), self.val_of(&a[2]));
+                let q = self.not(&p);
+                let x = self.range_where(&x, &[p], depth - 1)?;
+                let y = self.range_where(&y, &[q], depth - 1)?;
                 Some((x.0.min(y.0), x.1.max(y.1)))
             }
             Op::Ew(s) | Op::Opq(s) => self.sym_range.get(&s).copied(),
@@ -84,14 +131,26 @@ impl Store {
                 self.range_at(&t, depth - 1)
             }
             Op::Prod => {
+                // Indicators restrict the other factors: where one fails the
+                // product is 0.
                 let (a, _) = self.open(&v.r)?;
+                let mut truths = Vec::new();
+                for t in &a {
+                    if self.is_indicator(&t.r) {
+                        let (p, _) = self.open(&t.r)?;
+                        truths.push(self.val_of(&p[0]));
+                    }
+                }
                 let mut out = (1i64, 1i64);
                 for t in &a {
                     if t.pow != 1 {
                         return None;
                     }
+                    if self.is_indicator(&t.r) {
+                        continue;
+                    }
                     let x = self.val_of(t);
-                    let r = self.range_at(&x, depth - 1)?;
+                    let r = self.range_where(&x, &truths, depth - 1)?;
                     let c = [
                         out.0.checked_mul(r.0)?,
                         out.0.checked_mul(r.1)?,
@@ -99,6 +158,9 @@ impl Store {
                         out.1.checked_mul(r.1)?,
                     ];
                     out = (*c.iter().min()?, *c.iter().max()?);
+                }
+                if !truths.is_empty() {
+                    out = (out.0.min(0), out.1.max(0));
                 }
                 Some(out)
             }

@@ -75,6 +75,20 @@ pub struct Lifted {
     pub base: Option<u32>,
     /// Why it could not be lifted.
     pub failed: Option<Rc<str>>,
+    /// Computed from constants, iotas and device ids alone.
+    pub closed: bool,
+}
+
+impl Lifted {
+    /// Equals a baseline value, or needs no counterpart: it is computed from
+    /// constants and device ids alone, or is a tuple of such values.
+    pub fn known(&self, all: &[Lifted]) -> bool {
+        self.base.is_some()
+            || self.closed
+            || (self.tv.is_none()
+                && self.failed.is_none()
+                && self.operands.iter().all(|&o| all.get(o as usize).is_none_or(|r| r.known(all))))
+    }
 }
 
 /// A call path: the path of the caller and the calling instruction.
@@ -226,13 +240,14 @@ impl<'a> Lifter<'a> {
                 let (v, rec) = get(ins.operands[0]);
                 if let (Lv::Tuple(t), Attrs::TupleIndex(k)) = (v, &ins.attrs) {
                     if let Some(x) = t.get(*k as usize) {
-                        let rec = match self.lifted.get(*rec as usize) {
-                            Some(r) if m.instr(r.instr).opcode == Opcode::Tuple => {
-                                r.operands.get(*k as usize).copied().unwrap_or(*rec)
-                            }
-                            _ => *rec,
-                        };
-                        return (x.clone(), rec);
+                        let x = x.clone();
+                        let made_by = self.lifted.get(*rec as usize).filter(|r| {
+                            m.instr(r.instr).opcode == Opcode::Tuple
+                        });
+                        if let Some(r) = made_by.and_then(|r| r.operands.get(*k as usize)) {
+                            return (x, *r);
+                        }
+                        return self.record(i, path, SmallVec::from_elem(*rec, 1), x, None);
                     }
                 }
             }
@@ -285,7 +300,19 @@ impl<'a> Lifter<'a> {
         };
         let had = tv.is_some();
         let mut rec =
-            Lifted { instr, path, operands, tv, base: None, failed: failed.map(Rc::from) };
+            Lifted { instr, path, operands, tv, base: None, failed: failed.map(Rc::from), closed: false };
+        rec.closed = rec.failed.is_none()
+            && match self.m.instr(instr).opcode {
+                Opcode::Parameter => false,
+                Opcode::Constant | Opcode::Iota | Opcode::PartitionId | Opcode::ReplicaId => true,
+                _ => {
+                    !rec.operands.is_empty()
+                        && rec
+                            .operands
+                            .iter()
+                            .all(|&o| self.lifted.get(o as usize).is_some_and(|r| r.closed))
+                }
+            };
         if had {
             self.watcher.value(self.st, self.m, &mut rec, &self.lifted, &self.dev);
         }

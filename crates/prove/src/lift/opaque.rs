@@ -95,6 +95,28 @@ impl Lifter<'_> {
         s
     }
 
+    /// Text of the attributes of an instruction with batch dimensions: only
+    /// what says how the function acts on a slice without them.
+    fn batch_key(&mut self, i: InstrId, batch: &Batch) -> String {
+        let m = self.m;
+        let ins = m.instr(i);
+        let b = batch.operands.first().cloned().unwrap_or_default();
+        let mut s = match &ins.attrs {
+            Attrs::Sort { stable, .. } => format!("{stable}"),
+            Attrs::Dims(_) => String::new(),
+            Attrs::Window(w) => {
+                let w: Vec<_> = w.iter().enumerate().filter(|x| !b.contains(&x.0)).collect();
+                format!("{:?}", w.iter().map(|x| x.1).collect::<Vec<_>>())
+            }
+            _ => return self.attr_key(i),
+        };
+        for &c in &ins.calls {
+            let k = self.comp_key(c);
+            s.push_str(&k);
+        }
+        s
+    }
+
     /// An instruction as a function of its whole operands.
     pub(super) fn lift_opaque(&mut self, i: InstrId, v: &[Lv]) -> Result<Lv, String> {
         let m = self.m;
@@ -167,30 +189,25 @@ impl Lifter<'_> {
                 self.st.rename(&mut ts[k], &map).ok_or(REACH)?;
             }
         }
-        // Captured dimensions are one atom each, in order.
+        // Captured dimensions in order, split no further than the term needs.
+        for t in ts.iter_mut() {
+            self.st.fuse_dims(t).ok_or(REACH)?;
+        }
         let mut captured: SmallVec<[Ax; 8]> = SmallVec::new();
         let op = m.instr(i).opcode;
-        let attrs = self.attr_key(i);
+        let attrs = if rank > 0 { self.batch_key(i, batch) } else { self.attr_key(i) };
         let mut key = format!("{op}|{attrs}|");
         for (k, t) in ts.iter_mut().enumerate() {
             let b = batch.operands.get(k).cloned().unwrap_or_default();
             let _ = write!(key, "[");
             for d in 0..t.dims.len() {
                 if b.contains(&d) {
-                    let _ = write!(key, "b,");
                     continue;
                 }
-                let n = self.st.dim_size(&t.dims[d]);
-                let _ = write!(key, "{n},");
-                if n == 1 {
-                    continue;
-                }
-                if t.dims[d].len() != 1 {
-                    let a = self.st.lins.local(n);
-                    self.st.index_dim(t, d, Lins::plain(a)).ok_or(REACH)?;
-                    t.dims[d] = SmallVec::from_elem(a, 1);
-                }
-                captured.push(t.dims[d][0]);
+                let sizes: Vec<String> =
+                    t.dims[d].iter().map(|&a| self.st.lins.size(a).to_string()).collect();
+                let _ = write!(key, "{},", sizes.join("*"));
+                captured.extend(t.dims[d].iter().copied());
             }
             let _ = write!(key, "]{}", t.val.dt.0);
         }

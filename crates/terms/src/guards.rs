@@ -1,0 +1,255 @@
+//! Guards: factors `indicator(p)` of a product.
+//!
+//! Where `p` is false the product selects 0, so the other factors may take
+//! `p` for true: selections by it and clamps that it makes idle are resolved
+//! inside one-hot reads. A guard that a one-hot read implies (the sum is empty
+//! wherever the guard fails) is dropped.
+
+use crate::coef::Coef;
+use crate::store::{Arg, Dt, Op, Ref, Store, Val};
+use smallvec::SmallVec;
+
+type Factors = SmallVec<[Arg; 4]>;
+
+impl Store {
+    /// True if the factor is a sum with an indicator of an integer equation.
+    fn is_one_hot(&self, a: &Arg) -> bool {
+        let c = self.class(a.r.class);
+        a.pow == 1
+            && c.op == Op::Sum
+            && c.args.iter().any(|x| {
+                self.is_indicator(&x.r) && {
+                    let p = &self.class(x.r.class).args[0].r;
+                    self.class(p.class).op == Op::Ew(self.known.eq0)
+                }
+            })
+    }
+
+    /// Uses the guards of a product on its one-hot reads. True if something
+    /// changed; the factors are then to be put into normal form again.
+    pub(crate) fn use_guards(
+        &mut self,
+        dt: Dt,
+        coef: &mut Coef,
+        flat: &mut Factors,
+    ) -> Option<bool> {
+        let selecting = |s: &Store, a: &Arg| s.class(a.r.class).op == Op::Ew(s.known.ind);
+        if !flat.iter().any(|a| selecting(self, a)) {
+            return Some(false);
+        }
+        let Some(k) = flat.iter().position(|a| self.is_one_hot(a)) else { return Some(false) };
+        let mut truths: SmallVec<[Val; 4]> = SmallVec::new();
+        let mut guards: SmallVec<[usize; 4]> = SmallVec::new();
+        for (i, a) in flat.iter().enumerate() {
+            if selecting(self, a) {
+                guards.push(i);
+            }
+        }
+        for &i in &guards {
+            let r = flat[i].r.clone();
+            let (a, _) = self.open(&r)?;
+            truths.push(self.val_of(&a[0]));
+        }
+        // Equations of the one-hot read, over fresh bound atoms.
+        let read = flat[k].r.clone();
+        let (mut args, bound) = self.open(&read)?;
+        let mut changed = false;
+        let mut equations: SmallVec<[Val; 2]> = SmallVec::new();
+        for x in args.iter_mut() {
+            if !self.is_indicator(&x.r) {
+                continue;
+            }
+            let num = self.class(x.r.class).op;
+            let (p, _) = self.open(&x.r)?;
+            if self.class(p[0].r.class).op != Op::Ew(self.known.eq0) {
+                continue;
+            }
+            let (e, _) = self.open(&p[0].r)?;
+            let e = self.val_of(&e[0]);
+            let s = self.under(&e, &truths, 6)?;
+            if s != e {
+                changed = true;
+                let q = self.eq0(&s)?;
+                let g = match num {
+                    Op::Ew(f) if f == self.known.ind => self.indicator(dt, &q),
+                    _ => self.convert_pred(dt, &q),
+                };
+                *x = Arg { coef: g.coef, pow: 1, r: g.r };
+            }
+            equations.push(s);
+        }
+        if changed {
+            let s = self.sum_prod(dt, Coef::ONE, args, &bound)?;
+            flat[k] = Arg { coef: s.coef, pow: 1, r: s.r };
+            return Some(true);
+        }
+        // Guards that the equations imply.
+        for (n, &i) in guards.iter().enumerate() {
+            if self.implied(&truths[n].clone(), &equations)? {
+                flat.remove(i);
+                return Some(true);
+            }
+        }
+        let _ = coef;
+        Some(false)
+    }
+
+    /// `v` where all of `truths` hold: selections by a truth take its branch,
+    /// maxima lose arguments that a truth shows not to exceed another.
+    fn under(&mut self, v: &Val, truths: &[Val], depth: u32) -> Option<Val> {
+        if depth == 0 || v.dt != Dt::INT {
+            return Some(v.clone());
+        }
+        let unit = Val { coef: Coef::ONE, ..v.clone() };
+        let r = match self.class(v.r.class).op {
+            Op::Ew(s) if s == self.known.select => {
+                let (a, _) = self.open(&v.r)?;
+                let (x, y) = (self.val_of(&a[1]), self.val_of(&a[2]));
+                match self.truth(&a[0].r, truths) {
+                    Some(true) => self.under(&x, truths, depth - 1)?,
+                    Some(false) => self.under(&y, truths, depth - 1)?,
+                    None => return Some(v.clone()),
+                }
+            }
+            Op::Ew(s) if s == self.known.ind || s == self.known.b2f => {
+                let (a, _) = self.open(&v.r)?;
+                match self.truth(&a[0].r, truths) {
+                    Some(t) => self.int(i64::from(t)),
+                    None => return Some(v.clone()),
+                }
+            }
+            Op::Add | Op::Prod => {
+                let prod = self.class(v.r.class).op == Op::Prod;
+                let (a, _) = self.open(&v.r)?;
+                let mut parts: SmallVec<[Val; 4]> = SmallVec::new();
+                for x in &a {
+                    if x.pow != 1 {
+                        return Some(v.clone());
+                    }
+                    let t = self.val_of(x);
+                    parts.push(self.under(&t, truths, depth - 1)?);
+                }
+                if prod {
+                    let p: SmallVec<[(Val, i32); 4]> = parts.into_iter().map(|p| (p, 1)).collect();
+                    self.prod(Dt::INT, &p)?
+                } else {
+                    self.add(Dt::INT, &parts)?
+                }
+            }
+            Op::Max => {
+                let (a, _) = self.open(&v.r)?;
+                let mut parts: SmallVec<[Val; 4]> = SmallVec::new();
+                for x in &a {
+                    let t = self.val_of(x);
+                    parts.push(self.under(&t, truths, depth - 1)?);
+                }
+                let mut keep: SmallVec<[Val; 4]> = SmallVec::new();
+                for i in 0..parts.len() {
+                    let mut dominated = false;
+                    for j in 0..parts.len() {
+                        if i == j || dominated {
+                            continue;
+                        }
+                        let n = self.scale(&parts[i], Coef::NEG)?;
+                        let d = self.add(Dt::INT, &[parts[j].clone(), n])?;
+                        // parts[j] >= parts[i] by a truth; ties once only.
+                        dominated = self.nonnegative_under(&d, truths)?
+                            && (j > i || !keep.is_empty() || {
+                                let z = self.scale(&d, Coef::NEG)?;
+                                !self.nonnegative_under(&z, truths)?
+                            });
+                    }
+                    if !dominated {
+                        keep.push(parts[i].clone());
+                    }
+                }
+                self.max(Dt::INT, &keep)?
+            }
+            _ => return Some(v.clone()),
+        };
+        if r == unit { Some(v.clone()) } else { self.scale(&r, v.coef) }
+    }
+
+    /// Truth value of a predicate that is one of the truths or the negation
+    /// of one.
+    fn truth(&mut self, p: &Ref, truths: &[Val]) -> Option<bool> {
+        let v = Val { coef: Coef::ONE, r: p.clone(), dt: Dt::BOOL };
+        if truths.contains(&v) {
+            return Some(true);
+        }
+        let n = self.not(&v);
+        if truths.contains(&n) {
+            return Some(false);
+        }
+        if self.class(p.class).op == Op::And {
+            let (a, _) = self.open(p)?;
+            let mut all = true;
+            for x in &a {
+                match self.truth(&x.r, truths) {
+                    Some(true) => {}
+                    Some(false) => return Some(false),
+                    None => all = false,
+                }
+            }
+            return all.then_some(true);
+        }
+        if self.class(n.r.class).op == Op::And {
+            return self.truth(&n.r.clone(), truths).map(|t| !t);
+        }
+        None
+    }
+
+    /// True if `d >= 0` wherever the truths hold.
+    fn nonnegative_under(&mut self, d: &Val, truths: &[Val]) -> Option<bool> {
+        if self.int_range(d).is_some_and(|r| r.0 >= 0) {
+            return Some(true);
+        }
+        for t in truths {
+            let Some(g) = self.bound_of(t)? else { continue };
+            // d - g >= 0 and g >= 0.
+            let n = self.scale(&g, Coef::NEG)?;
+            let x = self.add(Dt::INT, &[d.clone(), n])?;
+            if self.int_range(&x).is_some_and(|r| r.0 >= 0) {
+                return Some(true);
+            }
+        }
+        Some(false)
+    }
+
+    /// `g` such that the predicate is `g >= 0`.
+    fn bound_of(&mut self, p: &Val) -> Option<Option<Val>> {
+        let op = self.class(p.r.class).op;
+        if op == Op::Ew(self.known.ge0) {
+            let (a, _) = self.open(&p.r)?;
+            return Some(Some(self.val_of(&a[0])));
+        }
+        if op == Op::Ew(self.known.not) {
+            let q = self.not(p);
+            if self.class(q.r.class).op == Op::Ew(self.known.ge0) {
+                // not (x >= 0) is -x - 1 >= 0.
+                let (a, _) = self.open(&q.r)?;
+                let x = self.val_of(&a[0]);
+                let n = self.scale(&x, Coef::NEG)?;
+                let m1 = self.int(-1);
+                return Some(Some(self.add(Dt::INT, &[n, m1])?));
+            }
+        }
+        Some(None)
+    }
+
+    /// True if `e == 0` for all equations implies the predicate.
+    fn implied(&mut self, p: &Val, equations: &[Val]) -> Option<bool> {
+        let Some(g) = self.bound_of(p)? else { return Some(false) };
+        for e in equations {
+            for k in [1i64, -1] {
+                let k = self.coefs.int(k);
+                let e = self.scale(e, k)?;
+                let x = self.add(Dt::INT, &[g.clone(), e])?;
+                if self.int_range(&x).is_some_and(|r| r.0 >= 0) {
+                    return Some(true);
+                }
+            }
+        }
+        Some(false)
+    }
+}
