@@ -261,7 +261,7 @@ fn digit_borders(table: &[u32], cuts: &mut Vec<usize>) -> Option<()> {
         }
         step *= run;
         cuts.push(step);
-        if table.len() % step != 0 {
+        if !table.len().is_multiple_of(step) {
             return None;
         }
     }

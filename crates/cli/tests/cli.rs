@@ -116,8 +116,8 @@ fn bad_usage_and_input_end_with_2() {
         (&[], "Usage"),
         (&["verify", BASE], "required arguments"),
         (&["frobnicate"], "unrecognized subcommand"),
-        (&["verify", BASE, "/does/not/exist"], "cannot read /does/not/exist"),
-        (&["verify", "/", BASE], "cannot read /"),
+        (&["verify", BASE, "/does/not/exist"], "/does/not/exist: cannot open"),
+        (&["verify", "/", BASE], "/: "),
         (&["inspect", &binary], "x.bin"),
         (&["inspect", &empty], "empty"),
         (&["verify", BASE, SHARD_MAP, "--mesh", "tp"], "--mesh: expected `=` and the size"),
@@ -134,7 +134,7 @@ fn bad_usage_and_input_end_with_2() {
         (&["verify", BASE, SHARD_MAP, "--spec", &spec], "s.toml: line 3, column 5: expected"),
         (&["verify", BASE, SHARD_MAP, "--spec", &other], "unknown field `inputs`"),
         (&["verify", BASE, SHARD_MAP, "--explain", "nope"], "no instruction `nope`"),
-        (&["convert", BASE, "/does/not/exist.txt"], "cannot write"),
+        (&["convert", BASE, "/does/not/exist.txt"], "/does/not/exist.txt: cannot create"),
         (&["completions", "cmd"], "invalid value"),
     ];
     for (args, expected) in cases {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// Where `value` breaks `schema`; empty if it fits.
-pub fn errors(schema: &Value, value: &Value) -> Vec<String> {
+pub(crate) fn errors(schema: &Value, value: &Value) -> Vec<String> {
     let mut out = Vec::new();
     check(schema, schema, value, "$", &mut out);
     out
@@ -61,18 +61,16 @@ fn check(root: &Value, schema: &Value, v: &Value, at: &str, out: &mut Vec<String
         t if is(t) => {}
         t => out.push(format!("{at}: {kind} is not {t}")),
     }
-    if let Some(e) = schema["enum"].as_array() {
-        if !e.contains(v) {
-            out.push(format!("{at}: {v} is not in the enum"));
-        }
+    if schema["enum"].as_array().is_some_and(|e| !e.contains(v)) {
+        out.push(format!("{at}: {v} is not in the enum"));
     }
     if keys.contains_key("const") && schema["const"] != *v {
         out.push(format!("{at}: {v} is not the constant"));
     }
-    if let (Some(min), Some(n)) = (schema["minimum"].as_f64(), v.as_f64()) {
-        if n < min {
-            out.push(format!("{at}: {n} is below {min}"));
-        }
+    if let (Some(min), Some(n)) = (schema["minimum"].as_f64(), v.as_f64())
+        && n < min
+    {
+        out.push(format!("{at}: {n} is below {min}"));
     }
     if let Value::Object(o) = v {
         for r in schema["required"].as_array().into_iter().flatten() {
