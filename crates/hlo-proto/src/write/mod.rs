@@ -19,6 +19,11 @@ use scalify_ir::{CompId, Computation, InstrId, MetaId, Module, Opcode, Symbol};
 pub fn write(m: &Module) -> Vec<u8> {
     let w = Writer { m, fused: fused(m) };
     let mut out = Vec::new();
+    // Shapes and metadata are shared by many instructions.
+    let shapes: Vec<Vec<u8>> = m.shapes.iter().map(|s| shape::shape(s).encode_to_vec()).collect();
+    let metas: Vec<Vec<u8>> = (0..m.metadata.len())
+        .map(|i| w.metadata(MetaId(i as u32)).unwrap_or_default().encode_to_vec())
+        .collect();
     let mut instr = Vec::new();
     let mut body = Vec::new();
     put(&w.head(), &mut out);
@@ -28,6 +33,11 @@ pub fn write(m: &Module) -> Vec<u8> {
         for &id in &c.instrs {
             instr.clear();
             put(&w.instr(id), &mut instr);
+            let i = m.instr(id);
+            append(&mut instr, 3, &shapes[i.shape.0 as usize]);
+            if let Some(meta) = i.metadata {
+                append(&mut instr, 7, &metas[meta.0 as usize]);
+            }
             append(&mut body, 2, &instr);
         }
         append(&mut out, 3, &body);
