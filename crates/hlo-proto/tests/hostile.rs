@@ -133,7 +133,7 @@ fn faults_are_named() {
     let first = m.entry_comp().instrs[0];
     let e = m.entry.0 as usize;
     m.comps[e].instrs.push(first);
-    refused(&m, "instruction `p` of computation `main`", "id");
+    refused(&m, "instruction `p.1` of computation `main`", "id");
 
     let mut m = base();
     m.entry = scalify_ir::CompId(9);

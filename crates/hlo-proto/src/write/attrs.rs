@@ -23,7 +23,7 @@ fn window(w: &[WindowDim]) -> xla::Window {
 }
 
 impl Writer<'_> {
-    /// Translates an instruction, without its shape and metadata.
+    /// Translates an instruction, without its name, shape and metadata.
     pub(super) fn instr(&self, id: InstrId) -> P {
         let i = self.m.instr(id);
         let mut called: Vec<i64> = i.calls.iter().map(|&c| comp_id(c)).collect();
@@ -31,7 +31,6 @@ impl Writer<'_> {
             called.swap(0, 1);
         }
         let mut p = P {
-            name: self.text(i.name),
             opcode: i.opcode.name().to_owned(),
             id: instr_id(id),
             operand_ids: i.operands.iter().map(|&o| instr_id(o)).collect(),
