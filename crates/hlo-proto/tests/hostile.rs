@@ -1,6 +1,7 @@
 //! Broken input gives an error that says where, and never a panic.
 
 use scalify_hlo_proto::{ProtoError, read, write};
+use scalify_ir::same::{Compare, difference};
 use scalify_ir::{InstrId, Module};
 use std::time::{Duration, Instant};
 
@@ -26,10 +27,12 @@ impl Random {
     }
 }
 
-/// What is read must be fit to be written and read again.
+/// What is read must be fit to be written and read again, and then stays.
 fn try_one(bytes: &[u8]) -> bool {
     let Ok(m) = read(bytes) else { return false };
-    read(&write(&m)).expect("what was read can be written and read");
+    let once = read(&write(&m)).expect("what was read can be written and read");
+    let twice = read(&write(&once)).expect("what was read can be written and read");
+    assert_eq!(difference(&once, &twice, Compare::ALL), None);
     true
 }
 
@@ -130,7 +133,7 @@ fn faults_are_named() {
     let first = m.entry_comp().instrs[0];
     let e = m.entry.0 as usize;
     m.comps[e].instrs.push(first);
-    refused(&m, "instruction `p` of computation `main`", "id");
+    refused(&m, "instruction `p.1` of computation `main`", "id");
 
     let mut m = base();
     m.entry = scalify_ir::CompId(9);
@@ -143,7 +146,7 @@ fn other_orders_are_sorted() {
     let e = m.entry.0 as usize;
     m.comps[e].instrs.reverse();
     let sorted = read(&write(&m)).expect("instructions in any order");
-    let d = scalify_ir::same::difference(&base(), &sorted, scalify_ir::same::Compare::ALL);
+    let d = difference(&base(), &sorted, Compare::ALL);
     assert_eq!(d, None);
     for (k, &i) in sorted.entry_comp().instrs.iter().enumerate() {
         let before = &sorted.entry_comp().instrs[..k];

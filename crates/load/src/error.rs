@@ -53,12 +53,12 @@ pub enum LoadError {
         line: usize,
     },
     /// HLO text with a fault.
-    #[error("{name}: {source}")]
+    #[error("{name}:{source}")]
     Text {
         /// The file.
         name: String,
         /// The fault.
-        source: ParseError,
+        source: Box<ParseError>,
         /// The decompressed text, for [`ParseError::render`].
         text: String,
     },

@@ -130,33 +130,53 @@ fn text(b: &[u8]) -> Result<Format, Unsupported> {
     if binary {
         return Err(Unsupported::OtherBinary);
     }
-    let head = String::from_utf8_lossy(head);
-    let mut rest = head.trim_start_matches('\u{feff}').trim_start();
-    // Comments before the first word.
-    loop {
-        let skipped = if let Some(r) = rest.strip_prefix("//") {
-            r.split_once('\n').map_or("", |p| p.1)
-        } else if let Some(r) = rest.strip_prefix("/*") {
-            r.split_once("*/").map_or("", |p| p.1)
-        } else {
-            break;
-        };
-        rest = skipped.trim_start();
-    }
-    let word: String =
-        rest.chars().take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_')).collect();
+    let rest = skip_comments(b.strip_prefix(b"\xef\xbb\xbf").unwrap_or(b));
+    let (word, after) = word(rest);
     let dialect = ["func.", "stablehlo.", "mhlo.", "sdy.", "builtin.", "vhlo."];
-    match word.as_str() {
-        "HloModule" => Ok(Format::HloText),
-        "module" => Err(Unsupported::MlirText),
-        w if dialect.iter().any(|d| w.starts_with(d)) => Err(Unsupported::MlirText),
-        "" if rest.starts_with('#') && rest.contains("loc") => Err(Unsupported::MlirText),
-        "" if rest.starts_with("\"builtin.module\"") => Err(Unsupported::MlirText),
-        // A module without its first line: the reader says what is missing.
-        "ENTRY" => Ok(Format::HloText),
-        "" if rest.starts_with('%') => Ok(Format::HloText),
-        _ => Err(Unsupported::OtherText),
+    let mlir = word == b"module"
+        || dialect.iter().any(|d| word.starts_with(d.as_bytes()))
+        || rest.starts_with(b"#loc")
+        || rest.starts_with(b"\"builtin.module\"");
+    // XLA's reader does without the first line: a computation or just an
+    // instruction follows.
+    let bare = || {
+        let named = |b: &[u8]| matches!(b.trim_ascii_start().first(), Some(b'{' | b'(' | b'='));
+        let name = |b| self::word(self::skip_comments(b));
+        match word {
+            b"ENTRY" => named(name(after).1),
+            b"" => false,
+            _ => named(after),
+        }
+    };
+    if mlir {
+        Err(Unsupported::MlirText)
+    } else if word == b"HloModule" || bare() {
+        Ok(Format::HloText)
+    } else {
+        Err(Unsupported::OtherText)
     }
+}
+
+/// What follows white space and comments.
+fn skip_comments(mut b: &[u8]) -> &[u8] {
+    loop {
+        b = b.trim_ascii_start();
+        let end = if b.starts_with(b"//") {
+            b.iter().position(|&c| c == b'\n')
+        } else if b.starts_with(b"/*") {
+            b.windows(2).skip(2).position(|w| w == b"*/").map(|i| i + 4)
+        } else {
+            return b;
+        };
+        b = &b[end.unwrap_or(b.len())..];
+    }
+}
+
+/// A leading word, with or without `%`, and what follows it.
+fn word(b: &[u8]) -> (&[u8], &[u8]) {
+    let b = b.strip_prefix(b"%").unwrap_or(b);
+    let more = |c: &u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_' | b'-');
+    b.split_at(b.iter().position(|c| !more(c)).unwrap_or(b.len()))
 }
 
 #[cfg(test)]
@@ -169,6 +189,10 @@ mod tests {
             (&b""[..], Err(Unsupported::Empty)),
             (b"HloModule m\n", Ok(Format::HloText)),
             (b"// run\n/* x */\nHloModule m", Ok(Format::HloText)),
+            (b"e {\n  a = u4[8] parameter(0)\n}", Ok(Format::HloText)),
+            (b"ENTRY %e (p: f32[]) -> f32[] {", Ok(Format::HloText)),
+            (b"/**/ /* { */ %e (p: f32[]) -> f32[] {", Ok(Format::HloText)),
+            (b"/* never closed", Err(Unsupported::OtherText)),
             (b"module @jit_f attributes {", Err(Unsupported::MlirText)),
             (b"#loc1 = loc(\"x\")\nmodule {", Err(Unsupported::MlirText)),
             (b"func.func @main() {", Err(Unsupported::MlirText)),

@@ -101,6 +101,6 @@ fn parse(name: &str, bytes: Vec<u8>, compression: Compression) -> Result<Loaded,
     })?;
     match scalify_hlo::parse(&text) {
         Ok(module) => Ok(Loaded { module, format, compression, text: Some(text) }),
-        Err(source) => Err(LoadError::Text { name: name(), source, text }),
+        Err(e) => Err(LoadError::Text { name: name(), source: Box::new(e), text }),
     }
 }

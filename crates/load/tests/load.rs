@@ -88,7 +88,10 @@ fn other_formats_are_named() {
 fn faults_keep_the_text() {
     let broken = TEXT.replace("add(p, p)", "add(p, q)");
     match load_bytes("f.hlo", broken.as_bytes()) {
-        Err(LoadError::Text { text, .. }) => assert_eq!(text, broken),
+        Err(e @ LoadError::Text { .. }) => {
+            assert!(e.to_string().starts_with("f.hlo:5:"), "{e}");
+            assert!(matches!(e, LoadError::Text { text, .. } if text == broken));
+        }
         other => panic!("{:?}", other.map(|l| l.format)),
     }
 }

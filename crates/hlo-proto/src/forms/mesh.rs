@@ -106,6 +106,9 @@ pub(crate) fn parse_named(s: &str) -> Option<xla::NamedShardingProto> {
         mesh.axes.push(xla::mesh_proto::MeshAxis { name, size: c.int()? });
         c.try_eat(",");
     }
+    if mesh.axes.len() > 64 {
+        return None;
+    }
     let mut out = xla::NamedShardingProto::default();
     while c.try_eat(",") {
         if c.try_eat("device_ids=") {

@@ -17,8 +17,13 @@ const GROUPS: &str = "replica_groups";
 const SHARDING: &str = "sharding";
 /// Most devices a group list or tile grid may name.
 const MAX_DEVICES: i64 = 1 << 32;
+/// Most dimensions of a device grid and axes of a mesh.
+const MAX_RANK: usize = 64;
 
 fn product(dims: &[i64], field: &'static str) -> Part<i64> {
+    if dims.len() > MAX_RANK {
+        return bad(field, format!("{} dimensions, at most {MAX_RANK} are supported", dims.len()));
+    }
     let n = dims.iter().try_fold(1i64, |a, &d| if d > 0 { a.checked_mul(d) } else { None });
     match n.filter(|&n| n <= MAX_DEVICES) {
         Some(n) => Ok(n),
@@ -109,6 +114,9 @@ impl Reader<'_> {
             }
             _ => None,
         };
+        if p.axes.len() > MAX_RANK {
+            return bad(GROUPS, format!("{} axes, at most {MAX_RANK} are supported", p.axes.len()));
+        }
         let mut group_axes = Vec::new();
         for a in &p.axes {
             let index = usize::try_from(a.mesh_axis_index).ok();

@@ -20,6 +20,13 @@ pub(super) struct Outline<'a> {
     instrs: Vec<&'a [u8]>,
 }
 
+impl Outline<'_> {
+    /// Number of instructions.
+    pub(super) fn len(&self) -> usize {
+        self.instrs.len()
+    }
+}
+
 /// Fields of an instruction that almost all have.
 struct Raw<'a> {
     id: i64,
@@ -27,8 +34,9 @@ struct Raw<'a> {
     opcode: Opcode,
     shape: &'a [u8],
     metadata: &'a [u8],
-    operands: SmallVec<[i64; 4]>,
-    called: SmallVec<[i64; 2]>,
+    /// Ids, then (after [`Reader::order`]) places in the file.
+    operands: SmallVec<[i64; 3]>,
+    called: SmallVec<[i64; 1]>,
     /// It has other fields.
     more: bool,
     bytes: &'a [u8],
@@ -86,7 +94,7 @@ fn outline_one(bytes: &[u8]) -> Part<Outline<'_>> {
 /// An order of the computations in which callees precede callers.
 pub(super) fn callees_first(comps: &[Outline<'_>]) -> Result<Vec<usize>, ProtoError> {
     let index: FxHashMap<i64, usize> = comps.iter().enumerate().map(|(i, c)| (c.id, i)).collect();
-    let mut calls: Vec<Vec<usize>> = Vec::with_capacity(comps.len());
+    let mut calls: Vec<Vec<i64>> = Vec::with_capacity(comps.len());
     for c in comps {
         let mut ids: SmallVec<[i64; 16]> = SmallVec::new();
         for bytes in &c.instrs {
@@ -97,7 +105,7 @@ pub(super) fn callees_first(comps: &[Outline<'_>]) -> Result<Vec<usize>, ProtoEr
         }
         ids.sort_unstable();
         ids.dedup();
-        calls.push(ids.iter().filter_map(|id| index.get(id).copied()).collect());
+        calls.push(ids.iter().filter_map(|id| index.get(id).map(|&i| i as i64)).collect());
     }
     post_order(comps.len(), |i| &calls[i]).map_err(|i| {
         let what = "this computation calls itself, directly or through others";
@@ -105,9 +113,9 @@ pub(super) fn callees_first(comps: &[Outline<'_>]) -> Result<Vec<usize>, ProtoEr
     })
 }
 
-/// Post-order of a graph from all nodes in turn; `Err` names a node on a
+/// Post-order of a graph of nodes `0..n` from all nodes in turn; `Err` names a node on a
 /// cycle.
-fn post_order<'g>(n: usize, next: impl Fn(usize) -> &'g [usize]) -> Result<Vec<usize>, usize> {
+fn post_order<'g>(n: usize, next: impl Fn(usize) -> &'g [i64]) -> Result<Vec<usize>, usize> {
     const NEW: u8 = 0;
     const OPEN: u8 = 1;
     const DONE: u8 = 2;
@@ -122,6 +130,7 @@ fn post_order<'g>(n: usize, next: impl Fn(usize) -> &'g [usize]) -> Result<Vec<u
         while let Some((node, child)) = stack.last_mut() {
             match next(*node).get(*child) {
                 Some(&c) => {
+                    let c = c as usize;
                     *child += 1;
                     match state[c] {
                         NEW => {
@@ -187,6 +196,7 @@ impl<'a> Reader<'a> {
         let of = |name: &str| format!("instruction `{name}` of computation `{}`", c.name);
         let mut raws = Vec::with_capacity(c.instrs.len());
         self.local.clear();
+        self.local.reserve(c.instrs.len());
         self.text_bytes += (c.name.len() + c.thread.len()) as u64;
         for (i, bytes) in c.instrs.iter().enumerate() {
             let r = raw(bytes).map_err(|e| e.at(describe(bytes, i, c.name)))?;
@@ -196,28 +206,37 @@ impl<'a> Reader<'a> {
             }
             raws.push(r);
         }
-        let order = self.order(c, &raws).map_err(|(i, e)| e.at(of(raws[i].name)))?;
+        let order = match self.order(c, &mut raws) {
+            Ok(o) => o,
+            Err((i, e)) => return Err(e.at(of(raws[i].name)).into()),
+        };
         let base = self.m.instrs.len();
         if u32::try_from(base + raws.len()).is_err() {
             return Err(Flaw::new("instructions", "more than 2^32").at(place()).into());
         }
-        // From here `local` maps to the place in the order.
-        for (at, &i) in order.iter().enumerate() {
-            self.local.insert(raws[i as usize].id, at as u32);
+        if order.iter().enumerate().any(|(at, &i)| at as u32 != i) {
+            let mut place = vec![0i64; raws.len()];
+            for (at, &i) in order.iter().enumerate() {
+                place[i as usize] = at as i64;
+                self.local.insert(raws[i as usize].id, at as u32);
+            }
+            for o in raws.iter_mut().flat_map(|r| &mut r.operands) {
+                *o = place[*o as usize];
+            }
         }
+        // From here `local` and the operands are places in the order.
         let mut params: Vec<(i64, InstrId)> = Vec::new();
-        for (at, &i) in order.iter().enumerate() {
+        for &i in &order {
             let r = &raws[i as usize];
-            let id = InstrId((base + at) as u32);
-            let instr = match self.instruction(r, base as u32) {
-                Ok(i) => i,
+            let id = InstrId(self.m.instrs.len() as u32);
+            match self.instruction(r, base as u32) {
+                Ok(()) => {}
                 Err(None) => return Err(Stop::Order),
                 Err(Some(e)) => return Err(e.at(of(r.name)).into()),
-            };
-            if let Attrs::Parameter(n) = instr.attrs {
+            }
+            if let Attrs::Parameter(n) = self.m.instr(id).attrs {
                 params.push((i64::from(n), id));
             }
-            self.m.instrs.push(instr);
         }
         params.sort_unstable();
         if let Some((want, p)) = params.iter().enumerate().find(|(i, p)| *i as i64 != p.0) {
@@ -252,15 +271,18 @@ impl<'a> Reader<'a> {
     }
 
     /// Order in which operands precede users: that of the schedule, else
-    /// that of the file, else a post-order.
-    fn order(&self, c: &Outline<'_>, raws: &[Raw<'_>]) -> Result<Vec<u32>, (usize, Flaw)> {
+    /// that of the file, else a post-order. Turns the ids of operands into
+    /// places in the file.
+    fn order(&self, c: &Outline<'_>, raws: &mut [Raw<'_>]) -> Result<Vec<u32>, (usize, Flaw)> {
         let n = raws.len();
-        let mut operands: Vec<SmallVec<[usize; 4]>> = Vec::new();
         let mut sorted = true;
-        for (i, r) in raws.iter().enumerate() {
-            for id in &r.operands {
+        for (i, r) in raws.iter_mut().enumerate() {
+            for id in &mut r.operands {
                 match self.local.get(id) {
-                    Some(&o) => sorted &= (o as usize) < i,
+                    Some(&o) => {
+                        sorted &= (o as usize) < i;
+                        *id = i64::from(o);
+                    }
                     None => {
                         let what = format!("no instruction of the computation has id {id}");
                         return Err((i, Flaw::new("operand_ids", what)));
@@ -275,10 +297,7 @@ impl<'a> Reader<'a> {
         if sorted {
             return Ok((0..n as u32).collect());
         }
-        for r in raws {
-            operands.push(r.operands.iter().map(|id| self.local[id] as usize).collect());
-        }
-        match post_order(n, |i| &operands[i]) {
+        match post_order(n, |i| &raws[i].operands) {
             Ok(o) => Ok(o.into_iter().map(|i| i as u32).collect()),
             Err(i) => Err((i, Flaw::new("operand_ids", "the instruction depends on itself"))),
         }
@@ -294,7 +313,7 @@ impl<'a> Reader<'a> {
         let mut out = Vec::with_capacity(ids.len());
         for id in ids {
             let i = *self.local.get(id)? as usize;
-            let ready = raws[i].operands.iter().all(|o| done[self.local[o] as usize]);
+            let ready = raws[i].operands.iter().all(|&o| done[o as usize]);
             if done[i] || !ready {
                 return None;
             }
@@ -304,8 +323,8 @@ impl<'a> Reader<'a> {
         Some(out)
     }
 
-    /// Builds an instruction; `Err(None)` if a callee is not read yet.
-    fn instruction(&mut self, r: &Raw<'a>, base: u32) -> Result<Instruction, Option<Flaw>> {
+    /// Adds an instruction; `Err(None)` if a callee is not read yet.
+    fn instruction(&mut self, r: &Raw<'a>, base: u32) -> Result<(), Option<Flaw>> {
         let shape = self.shape(r.shape)?;
         let metadata = self.metadata(r.metadata)?;
         let mut calls: SmallVec<[CompId; 1]> = SmallVec::new();
@@ -326,16 +345,16 @@ impl<'a> Reader<'a> {
         self.text_bytes += r.name.len() as u64;
         self.attributes(r)?;
         self.check_text()?;
-        let p = std::mem::take(&mut self.scratch);
+        let p = self.scratch.take().unwrap_or_default();
         let operands: SmallVec<[InstrId; 3]> =
-            r.operands.iter().map(|id| InstrId(base + self.local[id])).collect();
+            r.operands.iter().map(|&o| InstrId(base + o as u32)).collect();
         let attrs = self.attrs(r.opcode, shape, &operands, &p);
         let extra = match r.more {
             true => self.extra(&p).and_then(|e| self.control(&p, base, e)),
             false => Ok(None),
         };
-        self.scratch = p;
-        Ok(Instruction {
+        self.scratch = Some(p);
+        let instr = Instruction {
             name: self.sym(r.name),
             opcode: r.opcode,
             shape,
@@ -345,13 +364,16 @@ impl<'a> Reader<'a> {
             extra: extra?,
             metadata,
             span: Span::default(),
-        })
+        };
+        self.m.instrs.push(instr);
+        Ok(())
     }
 
     /// Decodes the attributes of `r` into `scratch`.
     fn attributes(&mut self, r: &Raw<'_>) -> Part<()> {
+        let scratch = self.scratch.get_or_insert_default();
         if !self.clean {
-            self.scratch.clear();
+            scratch.clear();
             self.clean = true;
         }
         if !r.more {
@@ -368,7 +390,7 @@ impl<'a> Reader<'a> {
             }
         }
         self.clean = false;
-        Ok(self.scratch.merge(self.rest.as_slice())?)
+        Ok(scratch.merge(self.rest.as_slice())?)
     }
 
     fn control(

@@ -89,12 +89,13 @@ fn attempt(
         meta_ids: FxHashMap::default(),
         comp_ids: FxHashMap::default(),
         pending: comps.iter().map(|c| (c.id, ())).collect(),
-        scratch: xla::HloInstructionProto::default(),
+        scratch: None,
         clean: true,
         rest: Vec::new(),
         local: FxHashMap::default(),
         text_bytes: head.name.len() as u64,
     };
+    r.m.instrs.reserve_exact(comps.iter().map(comp::Outline::len).sum());
     r.tables().map_err(|e| e.at("module"))?;
     for &i in order {
         r.computation(&comps[i])?;
@@ -118,8 +119,8 @@ struct Reader<'a> {
     comp_ids: FxHashMap<i64, CompId>,
     /// Ids of all computations.
     pending: FxHashMap<i64, ()>,
-    /// Attributes of the current instruction.
-    scratch: xla::HloInstructionProto,
+    /// Attributes of the current instruction; boxed, as it is moved about.
+    scratch: Option<Box<xla::HloInstructionProto>>,
     /// `scratch` holds only defaults.
     clean: bool,
     /// Encoded attributes of the current instruction.

@@ -23,7 +23,7 @@ fn window(w: &[WindowDim]) -> xla::Window {
 }
 
 impl Writer<'_> {
-    /// Translates an instruction.
+    /// Translates an instruction, without its name, shape and metadata.
     pub(super) fn instr(&self, id: InstrId) -> P {
         let i = self.m.instr(id);
         let mut called: Vec<i64> = i.calls.iter().map(|&c| comp_id(c)).collect();
@@ -31,10 +31,7 @@ impl Writer<'_> {
             called.swap(0, 1);
         }
         let mut p = P {
-            name: self.text(i.name),
             opcode: i.opcode.name().to_owned(),
-            shape: Some(shape::shape(self.m.shape(id))),
-            metadata: i.metadata.and_then(|m| self.metadata(m)),
             id: instr_id(id),
             operand_ids: i.operands.iter().map(|&o| instr_id(o)).collect(),
             called_computation_ids: called,

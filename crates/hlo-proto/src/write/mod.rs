@@ -8,17 +8,27 @@ mod shape;
 use crate::{forms, xla};
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
+use rustc_hash::{FxHashMap, FxHashSet};
 use scalify_ir::{CompId, Computation, InstrId, MetaId, Module, Opcode, Symbol};
 
 /// The bytes of an `HloModuleProto` of this module, in a fixed form: equal
 /// modules give equal bytes.
 ///
+/// XLA wants names to be unique in the module: repeated ones get a suffix.
 /// `num_partitions` and `replica_count` have no field of their own; they are
 /// written as a device assignment. Attributes that the IR keeps as printed
 /// and that do not parse are left out.
 pub fn write(m: &Module) -> Vec<u8> {
-    let w = Writer { m, fused: fused(m) };
+    let mut names = Names::default();
+    let comp_names = m.comps.iter().map(|c| names.unique(m.str(c.name))).collect();
+    let w = Writer { m, fused: fused(m), comp_names };
     let mut out = Vec::new();
+    // Shapes and metadata are shared by many instructions.
+    let shapes: Vec<Vec<u8>> = m.shapes.iter().map(|s| shape::shape(s).encode_to_vec()).collect();
+    let metas: Vec<Vec<u8>> = (0..m.metadata.len())
+        .map(|i| w.metadata(MetaId(i as u32)).unwrap_or_default().encode_to_vec())
+        .collect();
+    let mut names = Names::default();
     let mut instr = Vec::new();
     let mut body = Vec::new();
     put(&w.head(), &mut out);
@@ -27,7 +37,14 @@ pub fn write(m: &Module) -> Vec<u8> {
         put(&w.comp(CompId(i as u32), c), &mut body);
         for &id in &c.instrs {
             instr.clear();
-            put(&w.instr(id), &mut instr);
+            let i = m.instr(id);
+            let mut p = w.instr(id);
+            p.name = names.unique(m.str(i.name));
+            put(&p, &mut instr);
+            append(&mut instr, 3, &shapes[i.shape.0 as usize]);
+            if let Some(meta) = i.metadata {
+                append(&mut instr, 7, &metas[meta.0 as usize]);
+            }
             append(&mut body, 2, &instr);
         }
         append(&mut out, 3, &body);
@@ -72,10 +89,38 @@ fn count(v: u32) -> i32 {
     i32::try_from(v).unwrap_or(i32::MAX)
 }
 
+/// Names given so far, and how often each was asked for.
+#[derive(Default)]
+struct Names<'a> {
+    asked: FxHashMap<&'a str, u32>,
+    made: FxHashSet<String>,
+}
+
+impl<'a> Names<'a> {
+    /// `name`, or `name.n` if it is taken.
+    fn unique(&mut self, name: &'a str) -> String {
+        let mut n = *self.asked.entry(name).and_modify(|n| *n += 1).or_insert(0);
+        if n == 0 && !self.made.contains(name) {
+            return name.to_owned();
+        }
+        loop {
+            n = n.max(1);
+            let new = format!("{name}.{n}");
+            if !self.asked.contains_key(new.as_str()) && self.made.insert(new.clone()) {
+                self.asked.insert(name, n);
+                return new;
+            }
+            n += 1;
+        }
+    }
+}
+
 struct Writer<'a> {
     m: &'a Module,
     /// Computations that a fusion calls.
     fused: Vec<bool>,
+    /// Names of the computations as written.
+    comp_names: Vec<String>,
 }
 
 impl Writer<'_> {
@@ -94,7 +139,11 @@ impl Writer<'_> {
         let entry = m.comps.get(m.entry.0 as usize);
         xla::HloModuleProto {
             name: self.text(m.name),
-            entry_computation_name: entry.map(|c| self.text(c.name)).unwrap_or_default(),
+            entry_computation_name: self
+                .comp_names
+                .get(m.entry.0 as usize)
+                .cloned()
+                .unwrap_or_default(),
             entry_computation_id: comp_id(m.entry),
             host_program_shape: match (&h.entry_layout, entry) {
                 (Some((params, result)), _) => Some(xla::ProgramShapeProto {
@@ -202,7 +251,7 @@ impl Writer<'_> {
     /// A computation without its instructions.
     fn comp(&self, id: CompId, c: &Computation) -> xla::HloComputationProto {
         xla::HloComputationProto {
-            name: self.text(c.name),
+            name: self.comp_names[id.0 as usize].clone(),
             instructions: Vec::new(),
             program_shape: Some(self.program_shape(c)),
             id: comp_id(id),
@@ -233,5 +282,16 @@ impl Writer<'_> {
             }
         }
         Some(p)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn names_become_unique() {
+        let mut n = super::Names::default();
+        let got: Vec<String> =
+            ["a", "a", "a.1", "a", "b", "a.3", "a"].map(|s| n.unique(s)).into_iter().collect();
+        assert_eq!(got, ["a", "a.1", "a.1.1", "a.2", "b", "a.3", "a.4"]);
     }
 }

@@ -4,7 +4,7 @@ use crate::{forms, names, xla};
 use scalify_ir::{Layout, Shape};
 use xla::PrimitiveType as P;
 
-/// Translates a shape.
+/// Translates a shape. An array without layout gets the row-major one.
 pub(crate) fn shape(s: &Shape) -> xla::ShapeProto {
     let of = |t: P, inner: Vec<xla::ShapeProto>| xla::ShapeProto {
         element_type: t.into(),
@@ -20,11 +20,14 @@ pub(crate) fn shape(s: &Shape) -> xla::ShapeProto {
             element_type: names::primitive(a.dtype).into(),
             dimensions: a.dims.to_vec(),
             is_dynamic_dimension: (0..a.rank()).map(|i| a.is_dynamic(i)).collect(),
-            layout: match &a.layout {
-                Some(l) => Some(Box::new(layout(l))),
-                None if a.rank() == 0 => Some(Box::new(layout(&Layout::default()))),
-                None => None,
-            },
+            // XLA refuses constants without a layout; text stands for this one.
+            layout: Some(Box::new(match &a.layout {
+                Some(l) => layout(l),
+                None => layout(&Layout {
+                    minor_to_major: (0..a.rank() as i64).rev().collect(),
+                    ..Layout::default()
+                }),
+            })),
             ..Default::default()
         },
     }
