@@ -267,7 +267,7 @@ def a2a_reshard(v, bug):
             y = lax.all_to_all(x, "d", split_axis=1, concat_axis=0, tiled=True)
         else:
             y = lax.all_to_all(x.reshape(x.shape[0], n, -1), "d", split_axis=1, concat_axis=0, tiled=False)
-            y = jnp.swapaxes(y, 0, 1).reshape(-1, n, 2).swapaxes(0, 1).reshape(-1, 2) if bug("order") else y.reshape(-1, x.shape[1] // n)  # BUG[order] wrong-layout: received blocks reordered
+            y = jnp.flip(y, 0).reshape(-1, 2) if bug("order") else y.reshape(-1, x.shape[1] // n)  # BUG[order] wrong-layout: received blocks reordered
         y = jax.nn.softmax(y, axis=1 if bug("axis") else 0) * 3.0  # BUG[axis] wrong-dimension: softmax along the other dimension
         return lax.all_to_all(y, "d", split_axis=0, concat_axis=1, tiled=True)
     return Prog(dict(d=n), (In((2 * n, 2 * n), P("d")),), base, dist, P("d"))
