@@ -129,7 +129,27 @@ impl Blamer<'_> {
         self.base.instr(self.a.base[r as usize].instr).opcode
     }
 
+    /// Operand records. An element of a tuple that a border made counts as
+    /// made by the matching operand of the border.
     fn operands(&self, r: u32) -> SmallVec<[u32; 3]> {
+        let direct = self.direct_operands(r);
+        let Some(rec) = self.a.dist.get(r as usize) else { return direct };
+        let ins = self.dist.instr(rec.instr);
+        if let (Opcode::GetTupleElement, scalify_ir::Attrs::TupleIndex(k), [o]) =
+            (ins.opcode, &ins.attrs, &direct[..])
+        {
+            let inner = self.direct_operands(*o);
+            let border = self.op(*o) == Opcode::CustomCall;
+            if border && self.dist.shape(self.a.dist[*o as usize].instr).leaves().len() == inner.len() {
+                if let Some(&x) = inner.get(*k as usize) {
+                    return SmallVec::from_elem(x, 1);
+                }
+            }
+        }
+        direct
+    }
+
+    fn direct_operands(&self, r: u32) -> SmallVec<[u32; 3]> {
         self.a
             .dist
             .get(r as usize)
@@ -400,6 +420,16 @@ impl Blamer<'_> {
                 _ => {}
             }
         }
+        // A value computed in a permuted order may be meant so; then the
+        // movements after it did not put it back.
+        if !is_movement(self.op(best)) {
+            let back = chain.iter().find(|&&c| {
+                matches!(self.op(c), Opcode::Reshape | Opcode::Transpose) && self.blameable(c)
+            });
+            if let Some(&c) = back {
+                return c;
+            }
+        }
         self.blameable_near(best, &[])
     }
 
@@ -462,7 +492,12 @@ impl Blamer<'_> {
         let mut chain = Vec::new();
         for _ in 0..MAX_DESCENT {
             let ops = self.operands(r);
-            if !is_plumbing(self.op(r)) || ops.len() != 1 {
+            let class = |s: &Self, r: u32| s.a.dist[r as usize].tv.as_ref().map(|t| t.val.r.class);
+            let border = self.op(r) == Opcode::CustomCall
+                && ops.len() == 1
+                && class(self, r).is_some()
+                && class(self, r) == class(self, ops[0]);
+            if (!is_plumbing(self.op(r)) && !border) || ops.len() != 1 {
                 break;
             }
             chain.push(r);
@@ -658,7 +693,26 @@ impl Blamer<'_> {
                 };
             }
             Kind::Partial(b, d, m, _) => {
-                let (rec, _) = self.strip(r);
+                // Where the partial value comes from.
+                let mut at = r;
+                for _ in 0..MAX_DESCENT {
+                    let pointwise = self.op(at).is_binary_elementwise()
+                        || self.op(at).is_unary_elementwise();
+                    let (x, _) = self.strip(at);
+                    at = x;
+                    if !pointwise {
+                        break;
+                    }
+                    let next = self
+                        .operands(at)
+                        .into_iter()
+                        .find(|&o| matches!(self.kind(o), Kind::Partial(..)));
+                    match next {
+                        Some(n) => at = n,
+                        None => break,
+                    }
+                }
+                let rec = self.blameable_near(at, &[]);
                 return Fault {
                     rec,
                     code: "missing-all-reduce",
@@ -693,7 +747,33 @@ impl Blamer<'_> {
                 };
             }
         }
-        let local_max = kinds.iter().any(|k| matches!(k.1, Kind::Partial(_, _, "maximum", _)));
+        let mut local_max = false;
+        for (o, k) in &kinds {
+            if let Kind::Partial(b, d, "maximum", _) = k {
+                let (p, _) = self.strip(*o);
+                let mut near: Vec<u32> = self.users.get(&p).cloned().unwrap_or_default();
+                for x in near.clone() {
+                    near.extend(self.users.get(&x).into_iter().flatten().copied());
+                }
+                if near.iter().any(|&u| self.op(u).is_collective()) {
+                    local_max = true;
+                    continue;
+                }
+                return Fault {
+                    rec: self.blameable_near(p, &[]),
+                    code: "missing-all-reduce",
+                    reason: format!(
+                        "{} is the maximum of each device's part along {}, but {} uses it as if it were the baseline's {}",
+                        self.name(p),
+                        self.axes(d),
+                        self.name(r),
+                        self.base_name(*b)
+                    ),
+                    expected: Some(format!("an all-reduce (maximum) over {}", self.axes(d))),
+                    counterpart: Some(*b),
+                };
+            }
+        }
         let partials = kinds.iter().filter(|k| matches!(k.1, Kind::Partial(..))).count();
         for (o, k) in &kinds {
             if let Kind::Partial(b, d, m, _) = k {
@@ -777,7 +857,7 @@ impl Blamer<'_> {
                 None => break,
             }
         }
-        let rec = collective.unwrap_or(at);
+        let rec = self.blameable_near(collective.unwrap_or(at), &[]);
         let text = ratio(&mut self.a.st, k, Coef::ONE);
         let mesh: Vec<String> = self
             .a
@@ -852,23 +932,36 @@ pub(crate) fn frontier(
         budget: MAX_KINDS,
     };
     let mut faults: Vec<(u32, Fault)> = Vec::new();
-    // Where kinds end.
-    for &r in order.iter().take(MAX_KINDS) {
-        if faults.len() >= MAX_ITEMS {
+    // Where kinds end; index arithmetic and masks only if nothing else does.
+    for index in [false, true] {
+        if !faults.is_empty() {
             break;
         }
-        let rec = &bl.a.dist[r as usize];
-        if rec.tv.is_none() && rec.failed.is_none() {
-            continue;
-        }
-        let failed = rec.failed.is_some();
-        if !failed && bl.kind(r) != Kind::Unrelated {
-            continue;
-        }
-        let ready = bl.operands(r).into_iter().all(|o| bl.kind(o) != Kind::Unrelated);
-        if ready {
-            let f = bl.fault(r);
-            faults.push((r, f));
+        for &r in order.iter().take(MAX_KINDS) {
+            if faults.len() >= MAX_ITEMS {
+                break;
+            }
+            let rec = &bl.a.dist[r as usize];
+            if rec.tv.is_none() && rec.failed.is_none() {
+                continue;
+            }
+            let is_index = |t: &Option<crate::tv::Tv>| {
+                t.as_ref().is_some_and(|t| t.val.dt == Dt::BOOL || t.val.dt == Dt::INT)
+            };
+            if is_index(&rec.tv) != index && rec.failed.is_none() {
+                continue;
+            }
+            let failed = rec.failed.is_some();
+            if !failed && bl.kind(r) != Kind::Unrelated {
+                continue;
+            }
+            let ready = bl.operands(r).into_iter().all(|o| {
+                (!index && is_index(&bl.a.dist[o as usize].tv)) || bl.kind(o) != Kind::Unrelated
+            });
+            if ready {
+                let f = bl.fault(r);
+                faults.push((r, f));
+            }
         }
     }
     // Failing outputs whose own kind says it.
