@@ -165,7 +165,7 @@ pub fn localised(case: &Case, o: &Outcome) -> (bool, bool) {
     let hit = |f: &scalify_prove::outcome::Frame| {
         tail(&f.file) == tail(&bug.file) && lines.contains(&f.line)
     };
-    (item.frames.first().is_some_and(hit), item.frames.iter().take(2).any(hit))
+    (item.frames.first().is_some_and(hit), item.frames.iter().any(hit))
 }
 
 /// Short name of a verdict.

@@ -117,6 +117,10 @@ fn main() -> anyhow::Result<()> {
                     }
                     if let (false, Some(b), true) = (same, &case.bug, verbose) {
                         println!("        bug [{}] {} lines {:?} near {:?}", b.category, b.description, b.lines, b.near_lines);
+                        for i in out.frontier.iter().take(5) {
+                            let l: Vec<u32> = i.frames.iter().take(4).map(|f| f.line).collect();
+                            println!("          {} %{} lines {l:?} [{}] {}", dist.instr(i.instr).opcode, dist.name_of(i.instr), i.code, i.reason);
+                        }
                     }
                 }
             }
