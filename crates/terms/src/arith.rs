@@ -16,6 +16,9 @@ use smallvec::SmallVec;
 /// Sums longer than this are not flattened into their user.
 const MAX_FLAT: usize = 64;
 
+/// Most pieces that a sum is split into.
+const MAX_RUNS_OUT: usize = 8;
+
 /// Largest number of points over which a predicate on bound axes is decided.
 const MAX_TRUTH: i64 = 4096;
 
@@ -106,7 +109,8 @@ impl Store {
         }
         self.combine_terms(&mut flat)?;
         if dt != Dt::INT
-            && self.gather_series(dt, &mut flat, |s, dt, v, z| s.sum(dt, v, &[z]))
+            && (self.gather_series(dt, &mut flat, |s, dt, v, z| s.sum(dt, v, &[z]))
+                || self.join_sums(dt, &mut flat))
         {
             let terms: SmallVec<[Val; 8]> =
                 flat.iter().map(|a| Val { coef: a.coef, r: a.r.clone(), dt }).collect();
@@ -499,6 +503,9 @@ impl Store {
                 flat = self.flatten(dt, &mut coef, flat)?;
                 continue;
             }
+            if let Some(i) = self.free_pieces(&flat, &bound) {
+                return self.sum_of_pieces(dt, coef, &flat, &bound, i);
+            }
             if round < 60 {
                 match self.decide_indicators(dt, &flat, &bound)? {
                     Decided::No => {}
@@ -520,6 +527,63 @@ impl Store {
             return self.scale(&v, coef);
         }
         None
+    }
+
+    /// The factor that is pieces along an axis that is free in the sum and
+    /// that no other factor reads.
+    fn free_pieces(&self, flat: &[Arg], bound: &[Ax]) -> Option<usize> {
+        flat.iter().position(|a| {
+            let c = self.class(a.r.class);
+            let own = c.nfree as usize;
+            if a.pow != 1 || c.op != Op::Pcs || c.args.len() > MAX_RUNS_OUT {
+                return false;
+            }
+            let mut alone = true;
+            self.lins.for_terms(a.r.m[own], |_, x| {
+                alone &= !bound.contains(&x)
+                    && a.r.m[..own].iter().all(|&l| !self.lins.mentions(l, x))
+                    && flat
+                        .iter()
+                        .all(|o| std::ptr::eq(o, a) || !self.ref_mentions(&o.r, x));
+            });
+            alone && !bound.iter().any(|&b| self.lins.mentions(a.r.m[own], b))
+        })
+    }
+
+    /// A sum with a factor in pieces as pieces that are sums.
+    fn sum_of_pieces(
+        &mut self,
+        dt: Dt,
+        coef: Coef,
+        flat: &[Arg],
+        bound: &[Ax],
+        i: usize,
+    ) -> Option<Val> {
+        let c = self.class(flat[i].r.class);
+        let (lens, at) = (c.bound.clone(), flat[i].r.m[c.nfree as usize]);
+        let (args, axes) = self.open(&flat[i].r)?;
+        let mut runs = Vec::with_capacity(args.len());
+        for (k, a) in args.iter().enumerate() {
+            let mut map = Subst::new();
+            let fresh = self.fresh_like(bound, &mut map);
+            let mut f: Factors = flat.iter().cloned().collect();
+            f[i] = Arg { coef: a.coef, pow: 1, r: a.r.clone() };
+            let f = if a.coef == Coef::ZERO {
+                Factors::new()
+            } else {
+                let mut g = self.subst_factors(dt, &f, &map)?;
+                g[i].coef = self.coefs.mul(g[i].coef, a.coef)?;
+                g
+            };
+            let val = if a.coef == Coef::ZERO {
+                self.assume("0 * x = 0");
+                self.zero(dt)
+            } else {
+                self.sum_prod(dt, coef, f, &fresh)?
+            };
+            runs.push(crate::pieces::Run { len: lens[k], val, axis: Some(axes[k]) });
+        }
+        self.pieces(dt, &runs, at)
     }
 
     /// `sum_b (m u + m v) F = sum_b m (u + v) F` for factors `m` that all
