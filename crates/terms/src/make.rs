@@ -9,7 +9,8 @@
 //!   axis that is read (reads at constants and shifted reads included);
 //! * atoms that several forms share are fused where every form that has one
 //!   has the other in mixed-radix position (`coef_a = size_b * coef_b`);
-//! * what is left becomes one axis per atom.
+//! * what is left becomes one axis per atom;
+//! * reads at constants are abstracted too, unless a node has many.
 //!
 //! Commutative arguments are sorted by everything but axis names; ties are
 //! tried in all orders, the least encoding wins, and the orders that tie for
@@ -25,6 +26,10 @@ use std::hash::Hasher;
 
 /// First parameter id of values too wide to canonicalise.
 pub(crate) const UNKNOWN: u32 = 1 << 30;
+
+/// Most constant indices of a node that become axes; with more, all stay
+/// inside (an unrolled loop over stacked weights adds one per iteration).
+const MAX_CONSTS: usize = 4;
 
 /// Most orders of tied arguments that are tried.
 const MAX_ORDERS: usize = 720;
@@ -182,6 +187,7 @@ impl Store {
         // 2. Atoms and the parts they stand in.
         let mut atoms: SmallVec<[(Ax, u128); 8]> = SmallVec::new();
         let many = parts.len() > 120;
+        let embed = many || parts.iter().filter(|p| p.is_const).count() > MAX_CONSTS;
         for (i, p) in parts.iter().enumerate() {
             if p.is_const {
                 continue;
@@ -194,7 +200,7 @@ impl Store {
         }
         let mut pas: SmallVec<[Pa; 8]> = SmallVec::new();
         for i in 0..parts.len() {
-            if parts[i].is_const && many {
+            if parts[i].is_const && embed {
                 parts[i].adjust = self.lins.c0(parts[i].linear);
                 continue;
             }
