@@ -225,7 +225,10 @@ fn param_values(
             }
         }
         let dims = l.st.fresh_dims(&g.dims);
-        let atoms: SmallVec<[_; 8]> = dims.iter().flatten().copied().collect();
+        let mut atoms: SmallVec<[_; 8]> = dims.iter().flatten().copied().collect();
+        if p.local_inputs {
+            atoms.extend(l.dev.digits.iter().map(|d| d.0));
+        }
         let sizes: SmallVec<[i64; 8]> = atoms.iter().map(|&x| l.st.lins.size(x)).collect();
         let m: SmallVec<[_; 8]> = atoms.iter().map(|&x| Lins::plain(x)).collect();
         let val = l.st.param(id, dt_of(g.dtype), &sizes, &m);
@@ -297,8 +300,9 @@ pub(crate) fn attempt(
     }
     let mut clock = Clock { start, limit: options.time_limit, steps: MAX_STEPS };
     let mut consts = ConstTable::default();
-    let one = Devices::new(&mut st.lins, 1, &[], false);
     let dev = Devices::new(&mut st.lins, p.devices, &p.mesh, prime);
+    let one =
+        if p.base_spmd { dev.clone() } else { Devices::new(&mut st.lins, 1, &[], false) };
     let mut index = BaseIndex::default();
     if let Some(q) = options.progress {
         q.phase("baseline", Some(base.instrs.len() as u64));
@@ -312,9 +316,10 @@ pub(crate) fn attempt(
             &mut index,
             &mut clock,
             &mut consts,
-            RegionInfo::default(),
+            RegionInfo::of(base),
             0,
         );
+        l.replica_mode = p.replica_mode && p.base_spmd;
         let args = param_values(&mut l, p, false, claim);
         let (v, rec) = l.run(args);
         (v, rec, std::mem::take(&mut l.lifted), std::mem::take(&mut l.paths), l.stop)
@@ -476,6 +481,16 @@ fn check_output(
             ));
             return out;
         }
+    }
+    if p.local_inputs && g.dims == s.dims {
+        // Two per-device programs: the same value on each device.
+        out.proved = same_value(l.st, &b, &d);
+        if out.proved {
+            out.placement = Some(Placement::replicated(g.dims.len(), p.devices as u32));
+        } else {
+            out.reason = Some("is not related to the baseline's output".to_owned());
+        }
+        return out;
     }
     let mut last = None;
     for (q, assumed) in tries {
@@ -653,7 +668,20 @@ pub(crate) fn verify(
     }
     let mut notes = p.notes.clone();
     notes.extend(p.errors.iter().cloned());
-    let frontier = if all { Vec::new() } else { blame::frontier(&mut a, base, dist, &p, claim) };
+    let mut frontier =
+        if all { Vec::new() } else { blame::frontier(&mut a, base, dist, &p, claim) };
+    if !all && p.errors.is_empty() && a.stop.is_none() {
+        if let Some(text) = missing_precondition(&a, base, dist, claim, &p, options) {
+            notes.push(format!("with {text} every output is PROVED equal"));
+            if let Some(f) = frontier.first_mut() {
+                f.code = "missing-precondition";
+                f.reason = format!(
+                    "equals the baseline only for inputs in range: {text} is needed and was not given"
+                );
+                f.expected = Some(text);
+            }
+        }
+    }
     let regrouped = if all && grade != Some(Grade::Exact) { regrouped(&a, dist) } else { Vec::new() };
     let exhausted = a.stop.map(|s| match s {
         Stop::Time => "time",
@@ -680,6 +708,79 @@ pub(crate) fn verify(
             devices: p.devices as u32,
         },
     }
+}
+
+/// Ranges of undeclared integer inputs, as far as they are used as indices,
+/// under which the proof goes through: as command-line options.
+fn missing_precondition(
+    a: &Attempt,
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    p: &Problem,
+    options: &Options<'_>,
+) -> Option<String> {
+    let mut add: Vec<scalify_claim::Assume> = Vec::new();
+    let mut text: Vec<String> = Vec::new();
+    for leaf in &p.base_inputs {
+        let Shape::Array(s) = &leaf.shape else { continue };
+        let names: Vec<&str> = leaf.names.iter().map(String::as_str).collect();
+        let declared = claim.assume.iter().any(|x| x.selector.matches(leaf.index, &names));
+        if !s.dtype.is_int() || declared {
+            continue;
+        }
+        // Least extent of a dimension that it indexes.
+        let mut least: Option<i64> = None;
+        for r in &a.base {
+            let ins = base.instr(r.instr);
+            let uses = |k: usize| {
+                r.operands.get(k).and_then(|&o| a.base.get(o as usize)).is_some_and(|x| {
+                    x.tv.as_ref().is_some_and(|t| reads_param(&a.st, t.val.r.class, leaf.index as u32, 10))
+                })
+            };
+            let dims = |k: usize| base.array(ins.operands[k]).map(|x| x.dims.clone());
+            let top = match (&ins.attrs, ins.opcode) {
+                (scalify_ir::Attrs::Gather(g), Opcode::Gather) if uses(1) => dims(0).and_then(|d| {
+                    g.start_index_map
+                        .iter()
+                        .map(|&k| d[k as usize] - g.slice_sizes[k as usize])
+                        .min()
+                }),
+                (scalify_ir::Attrs::DynamicSlice(w), Opcode::DynamicSlice) => dims(0).and_then(|d| {
+                    (0..d.len()).filter(|&k| uses(k + 1)).map(|k| d[k] - w[k]).min()
+                }),
+                (_, Opcode::DynamicUpdateSlice) => dims(0).zip(dims(1)).and_then(|(d, w)| {
+                    (0..d.len()).filter(|&k| uses(k + 2)).map(|k| d[k] - w[k]).min()
+                }),
+                _ => None,
+            };
+            if let Some(t) = top.filter(|&t| t > 0) {
+                least = Some(least.map_or(t, |l: i64| l.min(t)));
+            }
+        }
+        if let Some(hi) = least {
+            add.push(scalify_claim::Assume {
+                selector: scalify_claim::Selector::Index(leaf.index),
+                lo: 0,
+                hi,
+            });
+            text.push(format!("--assume '{} in [0, {hi}]'", leaf.name()));
+        }
+    }
+    if add.is_empty() {
+        return None;
+    }
+    let mut c = claim.clone();
+    c.assume.extend(add);
+    let (_, grade) = best(base, dist, &c, p, options);
+    grade.map(|_| text.join(" "))
+}
+
+/// True if the definition of a class reads an input within some steps.
+fn reads_param(st: &Store, c: ClassId, id: u32, depth: u32) -> bool {
+    let class = st.class(c);
+    class.op == scalify_terms::Op::Param(id)
+        || (depth > 0 && class.args.iter().any(|x| reads_param(st, x.r.class, id, depth - 1)))
 }
 
 fn output_name(m: &Module, k: usize, n: usize) -> String {

@@ -55,6 +55,10 @@ pub struct Problem {
     pub errors: Vec<String>,
     /// Groups without channel name devices.
     pub replica_mode: bool,
+    /// The baseline is a program for many devices too: the same devices.
+    pub base_spmd: bool,
+    /// Both programs take the devices' own values as inputs.
+    pub local_inputs: bool,
 }
 
 /// Array leaves of the entry parameters with their names.
@@ -170,6 +174,21 @@ pub fn setup(base: &Module, dist: &Module, claim: &Claim) -> Problem {
             _ => false,
         })
         && !dist.instrs.iter().any(|i| i.opcode == scalify_ir::Opcode::PartitionId);
+    let spmd = |m: &Module| m.instrs.iter().any(|i| i.opcode.is_collective() || matches!(i.opcode, scalify_ir::Opcode::PartitionId | scalify_ir::Opcode::ReplicaId));
+    let regions = |m: &Module| {
+        m.instrs.iter().any(|i| match &i.attrs {
+            Attrs::CustomCall(c) => {
+                let t = m.str(c.target);
+                t.starts_with("xla.sdy.") || t.starts_with("SPMD")
+            }
+            _ => false,
+        })
+    };
+    p.base_spmd = spmd(base) || regions(base);
+    p.local_inputs = p.base_spmd && spmd(base) && !regions(base) && !regions(dist);
+    if p.base_spmd {
+        p.notes.push("the baseline is a program for many devices too; it is taken to run on the same devices".to_owned());
+    }
     p.base_inputs = inputs(base);
     p.dist_inputs = inputs(dist);
     pair(&mut p, claim);

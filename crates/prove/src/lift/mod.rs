@@ -276,7 +276,22 @@ impl<'a> Lifter<'a> {
                 return r;
             }
         }
-        match self.lift_instr(i, &vals) {
+        // What the terms cannot look into may still be a function of its
+        // whole operands.
+        let whole = |s: &mut Self| -> Option<Lv> {
+            use Opcode::*;
+            let ok = matches!(
+                ins.opcode,
+                Gather | Scatter | DynamicSlice | DynamicUpdateSlice | Convolution | Reduce | Dot
+                    | Pad | Concatenate | Reshape | Slice | Sort | ReduceWindow
+            ) || ins.opcode.is_binary_elementwise();
+            if ok { s.lift_opaque(i, &vals).ok() } else { None }
+        };
+        let lifted = match self.lift_instr(i, &vals) {
+            Err(why) => whole(self).ok_or(why),
+            ok => ok,
+        };
+        match lifted {
             Ok(v) => self.record(i, path, operands, v, None),
             Err(why) => {
                 let v = self.unknown_of(m.shape(i));
