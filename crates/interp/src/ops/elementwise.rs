@@ -4,7 +4,7 @@
 
 use super::int::Int;
 use super::par::{map1, map1_same, map2, map2_same};
-use super::real::Flt;
+use super::real::{Flt, exp32, logistic32, tanh32};
 use crate::complex::{C64, C128};
 use crate::error::{Res, invalid, unsupported};
 use crate::narrow;
@@ -55,7 +55,9 @@ fn float_unary(op: Opcode, d: DType, data: Data) -> Res<Data> {
         (Negate, Data::F32(v)) => return Ok(Data::F32(map1_same(v, |x: f32| -x))),
         (Sqrt, Data::F32(v)) => return Ok(Data::F32(map1_same(v, f32::sqrt))),
         (Rsqrt, Data::F32(v)) => return Ok(Data::F32(map1_same(v, Flt::rrsqrt))),
-        (Exponential, Data::F32(v)) => return Ok(Data::F32(map1_same(v, f32::exp))),
+        (Exponential, Data::F32(v)) => return Ok(Data::F32(map1_same(v, exp32))),
+        (Tanh, Data::F32(v)) => return Ok(Data::F32(map1_same(v, tanh32))),
+        (Logistic, Data::F32(v)) => return Ok(Data::F32(map1_same(v, logistic32))),
         (Negate, Data::F64(v)) => return Ok(Data::F64(map1_same(v, |x: f64| -x))),
         (_, data) => {
             macro_rules! table {
