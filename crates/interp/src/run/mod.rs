@@ -109,6 +109,7 @@ pub fn run(
             }
         }
     }
+    check_ids(module)?;
     let mut local = vec![u32::MAX; module.instrs.len()];
     for c in &module.comps {
         for (k, id) in c.instrs.iter().enumerate() {
@@ -144,6 +145,33 @@ pub fn run(
     let active: Active = (0..devices).collect();
     let out = m.computation(comp, args, &active)?;
     Ok((0..devices).map(|d| out.get(d).clone()).collect())
+}
+
+/// Every id in the module points at something: later code indexes by them.
+fn check_ids(m: &Module) -> Result<(), RunError> {
+    let (n, comps) = (m.instrs.len(), m.comps.len());
+    let instr = |i: &InstrId| (i.0 as usize) < n;
+    for i in &m.instrs {
+        let ok = (i.shape.0 as usize) < m.shapes.len()
+            && i.operands.iter().all(instr)
+            && i.calls.iter().all(|c| (c.0 as usize) < comps);
+        if !ok {
+            return Err(RunError::Invalid {
+                instr: m.str(i.name).to_string(),
+                opcode: i.opcode,
+                what: "an id points at nothing".into(),
+            });
+        }
+    }
+    let whole = |c: &scalify_ir::Computation| {
+        c.instrs.iter().chain(&c.params).chain([&c.root]).all(instr)
+    };
+    match m.comps.iter().find(|c| !whole(c)) {
+        Some(c) => {
+            Err(RunError::Inputs(format!("computation {} names no instruction", m.str(c.name))))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Value of this shape? Layouts do not matter.
