@@ -91,7 +91,7 @@ impl Format {
         if x.is_nan() {
             return match self.special {
                 Special::Ieee => over | 1 << (self.man - 1),
-                Special::Finite => 0,
+                Special::Finite => 1 << width,
                 _ => over,
             };
         }
