@@ -114,7 +114,7 @@ impl Format {
 }
 
 fn encode_e8m0(x: f64) -> u8 {
-    if !(x > 0.0) || x == f64::INFINITY {
+    if x.is_nan() || x <= 0.0 || x == f64::INFINITY {
         return 255;
     }
     // To the nearest value; halfway (1.5 * 2^e) goes up.

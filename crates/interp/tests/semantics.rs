@@ -1,9 +1,7 @@
 //! The meaning of operations where programs of one operation and the suite do
 //! not look: edges, devices, limits.
 
-use scalify_interp::{
-    Accumulate, Data, Limit, RunError, RunOptions, Tensor, Value, run,
-};
+use scalify_interp::{Accumulate, Data, Limit, RunError, RunOptions, Tensor, Value, run};
 use scalify_ir::DType;
 use std::sync::Arc;
 use std::time::Duration;
@@ -248,7 +246,9 @@ fn limits_and_named_errors() {
         ENTRY e { z = f32[] constant(1)
                   ROOT q = f32[] custom-call(z), custom_call_target=\"mystery\" }";
     let e = run(&module(custom), None, &[vec![]], RunOptions::default()).unwrap_err();
-    assert!(e.to_string().contains("q: unsupported custom-call") && e.to_string().contains("mystery"));
+    assert!(
+        e.to_string().contains("q: unsupported custom-call") && e.to_string().contains("mystery")
+    );
 }
 
 #[test]

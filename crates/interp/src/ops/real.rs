@@ -84,37 +84,9 @@ pub(crate) trait Flt: Copy + Default + PartialEq + PartialOrd {
         }
     }
     /// NaN if either is NaN; +0 above -0.
-    fn rmax(self, o: Self) -> Self {
-        if self > o {
-            self
-        } else if o > self {
-            o
-        } else if self != self {
-            self
-        } else if o != o {
-            o
-        } else if self.f64().is_sign_negative() {
-            o
-        } else {
-            self
-        }
-    }
+    fn rmax(self, o: Self) -> Self;
     /// NaN if either is NaN; -0 below +0.
-    fn rmin(self, o: Self) -> Self {
-        if self < o {
-            self
-        } else if o < self {
-            o
-        } else if self != self {
-            self
-        } else if o != o {
-            o
-        } else if self.f64().is_sign_negative() {
-            self
-        } else {
-            o
-        }
-    }
+    fn rmin(self, o: Self) -> Self;
 }
 
 /// `e^x` for results that are rounded to `f32`: relative error below 1e-13,
@@ -221,6 +193,24 @@ macro_rules! real {
             }
             fn rrem(self, o: Self) -> Self {
                 self % o
+            }
+            fn rmax(self, o: Self) -> Self {
+                if self > o || self.is_nan() {
+                    self
+                } else if self < o || o.is_nan() || self.is_sign_negative() {
+                    o
+                } else {
+                    self
+                }
+            }
+            fn rmin(self, o: Self) -> Self {
+                if self < o || self.is_nan() {
+                    self
+                } else if self > o || o.is_nan() || o.is_sign_negative() {
+                    o
+                } else {
+                    self
+                }
             }
             fn key(self) -> i64 {
                 let b = self.to_bits() as $bits;

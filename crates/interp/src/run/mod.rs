@@ -163,9 +163,8 @@ fn check_ids(m: &Module) -> Result<(), RunError> {
             });
         }
     }
-    let whole = |c: &scalify_ir::Computation| {
-        c.instrs.iter().chain(&c.params).chain([&c.root]).all(instr)
-    };
+    let whole =
+        |c: &scalify_ir::Computation| c.instrs.iter().chain(&c.params).chain([&c.root]).all(instr);
     match m.comps.iter().find(|c| !whole(c)) {
         Some(c) => {
             Err(RunError::Inputs(format!("computation {} names no instruction", m.str(c.name))))
@@ -224,7 +223,9 @@ fn tick(deadline: Option<Instant>) -> impl FnMut() -> Result<(), Fail> {
     move || {
         calls = calls.wrapping_add(1);
         match deadline {
-            Some(d) if calls % 16 == 0 && Instant::now() > d => Err(Fail::Limit(Limit::Time)),
+            Some(d) if calls.is_multiple_of(16) && Instant::now() > d => {
+                Err(Fail::Limit(Limit::Time))
+            }
             _ => Ok(()),
         }
     }
@@ -387,7 +388,7 @@ impl<'m> Machine<'m, '_> {
         if self.steps > self.step_limit {
             return Err(self.fail(id, Fail::Limit(Limit::Steps)));
         }
-        if self.steps % 64 == 0 && self.deadline.is_some_and(|d| Instant::now() > d) {
+        if self.steps.is_multiple_of(64) && self.deadline.is_some_and(|d| Instant::now() > d) {
             return Err(self.fail(id, Fail::Limit(Limit::Time)));
         }
         let mut operands = Vec::with_capacity(ins.operands.len());
