@@ -358,3 +358,29 @@ fn a_declared_shape_that_lies_is_an_error() {
     let e = run(&module(text), None, &[vec![]], RunOptions::default()).unwrap_err();
     assert!(matches!(&e, RunError::Invalid { instr, .. } if instr == "r"), "{e}");
 }
+
+#[test]
+fn scan_carries_along_a_dimension() {
+    let text = |reverse: bool| {
+        format!(
+            "HloModule m
+             step {{ x = f32[2] parameter(0)
+                    c = f32[2] parameter(1)
+                    s = f32[2] add(c, x)
+                    ROOT t = (f32[2], f32[2]) tuple(s, s) }}
+             ENTRY e {{
+               x = f32[2,3] constant({{{{1,2,3}},{{10,20,30}}}})
+               z = f32[2] constant({{0,100}})
+               ROOT r = (f32[2,3], f32[2]) scan(x, z), dimensions={{1}}, is_reverse={reverse}, num_carries=1, to_apply=step
+             }}"
+        )
+    };
+    let both = |v: Value| {
+        let t = v.as_tuple().unwrap().to_vec();
+        (floats(&t[0]), floats(&t[1]))
+    };
+    let (sums, last) = both(eval(&text(false)));
+    assert_eq!((sums, last), (vec![1., 3., 6., 110., 130., 160.], vec![6., 160.]));
+    let (sums, last) = both(eval(&text(true)));
+    assert_eq!((sums, last), (vec![6., 5., 3., 160., 150., 130.], vec![6., 160.]));
+}

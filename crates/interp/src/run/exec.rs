@@ -133,6 +133,10 @@ impl Machine<'_, '_> {
                 Err(v) => invalid(format!("{} operands, expects 1", v.len())),
             },
             Conditional => self.conditional(id, ops, active),
+            Scan => match &ins.attrs {
+                Attrs::Scan(a) => self.scan(id, a, ops, active),
+                _ => invalid("attributes"),
+            },
             Call | Fusion => {
                 let comp = self.called(id, 0)?;
                 self.call(comp, ops, active)
@@ -241,9 +245,7 @@ impl Machine<'_, '_> {
                 Some(v) => Ok(Value::Tuple(vec![v.clone(), v, u32_scalar(0)])),
                 None => invalid("no operands"),
             },
-            Infeed | Outfeed | Send | SendDone | Recv | RecvDone | Scan => {
-                unsupported("not interpreted")
-            }
+            Infeed | Outfeed | Send | SendDone | Recv | RecvDone => unsupported("not interpreted"),
             RngBitGenerator => {
                 let t = tensors(ops)?;
                 let (Attrs::RngBits(a), [state], Some([_, bits])) =

@@ -6,6 +6,7 @@ mod custom;
 mod exec;
 mod lift;
 mod multi;
+mod scan;
 mod sharding;
 
 use crate::error::{Fail, Limit, RunError};
@@ -42,7 +43,7 @@ pub struct RunOptions<'t> {
     /// Bytes that values may take at one time (an estimate: buffers shared by
     /// several values may count more than once).
     pub memory_limit: u64,
-    /// Wall time.
+    /// Wall time; ten minutes by default, since a program may loop forever.
     pub time_limit: Option<Duration>,
     /// Instructions executed, each counted once for all devices.
     pub step_limit: Option<u64>,
@@ -58,7 +59,7 @@ impl Default for RunOptions<'_> {
             replicas: 1,
             partitions: 1,
             memory_limit: 8 << 30,
-            time_limit: None,
+            time_limit: Some(Duration::from_secs(600)),
             step_limit: None,
             accumulate: Accumulate::Plain,
             trace: None,
