@@ -102,7 +102,7 @@ fn number(a: &mut Attrs, k: usize, n: i64) {
         Attrs::TopK { k, .. } => *k = n,
         Attrs::BatchNorm { feature, .. } => *feature = n,
         Attrs::ReducePrecision { exponent, mantissa } => {
-            *(if k % 2 == 0 { exponent } else { mantissa }) = n as u32;
+            *(if k.is_multiple_of(2) { exponent } else { mantissa }) = n as u32;
         }
         _ => {}
     }
