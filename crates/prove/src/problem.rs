@@ -174,7 +174,15 @@ pub fn setup(base: &Module, dist: &Module, claim: &Claim) -> Problem {
             _ => false,
         })
         && !dist.instrs.iter().any(|i| i.opcode == scalify_ir::Opcode::PartitionId);
-    let spmd = |m: &Module| m.instrs.iter().any(|i| i.opcode.is_collective() || matches!(i.opcode, scalify_ir::Opcode::PartitionId | scalify_ir::Opcode::ReplicaId));
+    let spmd = |m: &Module| {
+        m.instrs.iter().any(|i| {
+            i.opcode.is_collective()
+                || matches!(
+                    i.opcode,
+                    scalify_ir::Opcode::PartitionId | scalify_ir::Opcode::ReplicaId
+                )
+        })
+    };
     let regions = |m: &Module| {
         m.instrs.iter().any(|i| match &i.attrs {
             Attrs::CustomCall(c) => {
@@ -225,7 +233,8 @@ fn pair(p: &mut Problem, claim: &Claim) {
     for level in 0..2 {
         let key = |l: &Leaf| -> Option<String> {
             let generic = |s: &str| {
-                ["param", "parameter", "Arg", "arg", "shard_map", "p", "args", "arg_tuple"].contains(&strip_number(s))
+                ["param", "parameter", "Arg", "arg", "shard_map", "p", "args", "arg_tuple"]
+                    .contains(&strip_number(s))
                     || s.is_empty()
             };
             l.names.get(level).filter(|s| !generic(s)).cloned()
@@ -289,13 +298,16 @@ fn pair(p: &mut Problem, claim: &Claim) {
             }
         }
     }
-    p.pairs =
-        (0..n).map(|d| InputPair { dist: d, base: of[d], placement: None }).collect();
+    p.pairs = (0..n).map(|d| InputPair { dist: d, base: of[d], placement: None }).collect();
 }
 
 /// The only way to map `left` into `free` in order such that shapes fit;
 /// `None` if there are several or none.
-fn only_order(left: &[usize], free: &[usize], fits: &dyn Fn(usize, usize) -> bool) -> Option<Vec<usize>> {
+fn only_order(
+    left: &[usize],
+    free: &[usize],
+    fits: &dyn Fn(usize, usize) -> bool,
+) -> Option<Vec<usize>> {
     // Greedy from the left and from the right agree iff the way is unique.
     let mut a = Vec::new();
     let mut k = 0;
@@ -323,8 +335,9 @@ fn only_order(left: &[usize], free: &[usize], fits: &dyn Fn(usize, usize) -> boo
 
 fn place(p: &mut Problem, dist: &Module, claim: &Claim) {
     let mesh = Mesh::new(p.mesh.clone()).ok();
-    let mut cache =
-        mesh.clone().map(|m| scalify_claim::PlacementCache::new(scalify_claim::NamedMesh::plain(m)));
+    let mut cache = mesh
+        .clone()
+        .map(|m| scalify_claim::PlacementCache::new(scalify_claim::NamedMesh::plain(m)));
     let mut inferred = 0;
     for k in 0..p.pairs.len() {
         let Some(b) = p.pairs[k].base else { continue };
@@ -332,7 +345,12 @@ fn place(p: &mut Problem, dist: &Module, claim: &Claim) {
         let b = &p.base_inputs[b];
         let (Shape::Array(g), Shape::Array(l)) = (&b.shape, &d.shape) else {
             if !b.shape.same(&d.shape) {
-                p.errors.push(format!("input {} has shape {} here, {} there", d.name(), d.shape, b.shape));
+                p.errors.push(format!(
+                    "input {} has shape {} here, {} there",
+                    d.name(),
+                    d.shape,
+                    b.shape
+                ));
             }
             continue;
         };
@@ -411,7 +429,12 @@ fn place(p: &mut Problem, dist: &Module, claim: &Claim) {
 
 /// Placements that make `local` of `global`: each split dimension over mesh
 /// axes in mesh order; the first that fits.
-pub fn infer(mesh: &[(String, i64)], devices: i64, global: &[i64], local: &[i64]) -> Option<Placement> {
+pub fn infer(
+    mesh: &[(String, i64)],
+    devices: i64,
+    global: &[i64],
+    local: &[i64],
+) -> Option<Placement> {
     candidates(mesh, devices, global, local, 1).into_iter().next()
 }
 
@@ -434,8 +457,7 @@ pub fn candidates(
         ratio.push(g / l);
     }
     let whole = vec![("devices".to_owned(), devices)];
-    let axes: Vec<(String, i64)> =
-        if mesh.is_empty() { whole } else { mesh.to_vec() };
+    let axes: Vec<(String, i64)> = if mesh.is_empty() { whole } else { mesh.to_vec() };
     let Ok(m) = Mesh::new(axes.clone()) else { return Vec::new() };
     // Assign each axis to a dimension or none.
     let mut out = Vec::new();

@@ -216,16 +216,14 @@ impl Store {
             let bit = 1u128 << i;
             let mut alone = true;
             self.lins.for_terms(parts[i].linear, |_, a| {
-                alone &= atoms.iter().any(|x| x.0 == a && x.1 == bit)
-                    && !b.bound.contains(&a);
+                alone &= atoms.iter().any(|x| x.0 == a && x.1 == bit) && !b.bound.contains(&a);
             });
             if alone {
                 let ctx = self.lins.shift(parts[i].linear, parts[i].cmin);
                 let p = &mut parts[i];
                 p.isolated = true;
                 p.terms.push((1, pas.len()));
-                let domain =
-                    if p.domain == UNBOUNDED { UNBOUNDED } else { p.domain + p.cmin };
+                let domain = if p.domain == UNBOUNDED { UNBOUNDED } else { p.domain + p.cmin };
                 pas.push(Pa { size: domain, bound: None, ctx });
             }
         }
@@ -278,9 +276,11 @@ impl Store {
                 }
                 let mut any = false;
                 let all_neg = parts.iter().all(|p| {
-                    p.terms.iter().all(|t| t.1 != pa || {
-                        any = true;
-                        t.0 < 0
+                    p.terms.iter().all(|t| {
+                        t.1 != pa || {
+                            any = true;
+                            t.0 < 0
+                        }
                     })
                 });
                 if any && all_neg {
@@ -308,7 +308,11 @@ impl Store {
                 for (p, q) in occs[a].iter().zip(&occs[bb]) {
                     let (pp, qp) = (&parts[p.part], &parts[q.part]);
                     let off = |o: &Occ, p: &Part| {
-                        if p.isolated { o.c - if p.is_const { 0 } else { p.cmin } } else { o.c + p.adjust }
+                        if p.isolated {
+                            o.c - if p.is_const { 0 } else { p.cmin }
+                        } else {
+                            o.c + p.adjust
+                        }
                     };
                     let o = off(p, pp).cmp(&off(q, qp)).then(pp.terms.len().cmp(&qp.terms.len()));
                     if o != Ordering::Equal {
@@ -316,11 +320,10 @@ impl Store {
                     }
                     for (s, t) in pp.terms.iter().zip(&qp.terms) {
                         let (sp, tp) = (&pas[s.1], &pas[t.1]);
-                        let o = s
-                            .0
-                            .cmp(&t.0)
-                            .then(sp.bound.is_some().cmp(&tp.bound.is_some()))
-                            .then(sp.size.cmp(&tp.size));
+                        let o =
+                            s.0.cmp(&t.0)
+                                .then(sp.bound.is_some().cmp(&tp.bound.is_some()))
+                                .then(sp.size.cmp(&tp.size));
                         if o != Ordering::Equal {
                             return o;
                         }
@@ -381,7 +384,7 @@ impl Store {
         let flips = (0..args.len())
             .try_fold(1usize, |p, k| p.checked_mul(1 + autos_of(self, k)))
             .unwrap_or(usize::MAX);
-        let total = orders.checked_mul(flips).unwrap_or(usize::MAX);
+        let total = orders.saturating_mul(flips);
         let mut best = self.encode(b, &args, &occs, &parts, &pas, &order, &[]);
         let mut autos: Vec<SmallVec<[u8; 6]>> = Vec::new();
         if total > 1 {
@@ -520,7 +523,8 @@ impl Store {
                 continue;
             }
             let mine = |k: usize| here >> k & 1 == 1;
-            let cmin = (0..parts.len()).filter(|&k| mine(k)).map(|k| parts[k].cmin).min().unwrap_or(0);
+            let cmin =
+                (0..parts.len()).filter(|&k| mine(k)).map(|k| parts[k].cmin).min().unwrap_or(0);
             // Domain: every occurrence stays in the axis it reads.
             let mut size = UNBOUNDED;
             for o in occs.iter().flatten().filter(|o| mine(o.part)) {
