@@ -16,6 +16,9 @@ use smallvec::SmallVec;
 /// Sums longer than this are not flattened into their user.
 const MAX_FLAT: usize = 64;
 
+/// Most pieces that a sum is split into.
+const MAX_RUNS_OUT: usize = 8;
+
 /// Largest number of points over which a predicate on bound axes is decided.
 const MAX_TRUTH: i64 = 4096;
 
@@ -88,17 +91,34 @@ impl Store {
             }
         }
         if dt == Dt::INT && !lin.is_empty() {
-            let l = self.lins.combine(&lin)?;
+            let mut l = self.lins.combine(&lin)?;
             if flat.is_empty() {
                 return Some(self.iota(l));
             }
             if self.lins.as_constant(l) != Some(0) {
+                // The sign stands outside, so that the form has none.
+                self.combine_terms(&mut flat)?;
+                let negative = self.leads_negative(&flat);
+                if negative {
+                    for a in flat.iter_mut() {
+                        a.coef = self.coefs.neg(a.coef);
+                    }
+                    l = self.lins.combine(&[(-1, l)])?;
+                }
                 let v = self.iota(l);
+                if flat.is_empty() {
+                    return Some(v);
+                }
                 flat.push(Self::arg(&v));
+                let s = self.node(Op::Add, dt, true, flat);
+                return if negative { self.scale(&s, Coef::NEG) } else { Some(s) };
             }
         }
         self.combine_terms(&mut flat)?;
-        if dt != Dt::INT && self.gather_series(dt, &mut flat, |s, dt, v, z| s.sum(dt, v, &[z])) {
+        if dt != Dt::INT
+            && (self.gather_series(dt, &mut flat, |s, dt, v, z| s.sum(dt, v, &[z]))
+                || self.join_sums(dt, &mut flat))
+        {
             let terms: SmallVec<[Val; 8]> =
                 flat.iter().map(|a| Val { coef: a.coef, r: a.r.clone(), dt }).collect();
             return self.add(dt, &terms);
@@ -116,6 +136,21 @@ impl Store {
             }
             _ => Some(self.node(Op::Add, dt, true, flat)),
         }
+    }
+
+    /// True if the terms of the least class have a negative factor of the
+    /// largest size. Terms are sorted by reference.
+    fn leads_negative(&mut self, flat: &[Arg]) -> bool {
+        let Some(first) = flat.first() else { return false };
+        let mut lead = first.coef;
+        for a in flat.iter().take_while(|a| a.r.class == first.r.class) {
+            let (x, y) = (self.coefs.abs(a.coef), self.coefs.abs(lead));
+            let (x, y) = (self.coefs.get(x), self.coefs.get(y));
+            if x > y || (x == y && self.coefs.sign(a.coef) > self.coefs.sign(lead)) {
+                lead = a.coef;
+            }
+        }
+        self.coefs.sign(lead) < 0
     }
 
     fn push_term(
@@ -297,6 +332,21 @@ impl Store {
                 }
             }
         }
+        // A converted predicate selects where all factors are finite.
+        if flat.len() > 1 && self.rules.finite && dt != Dt::INT {
+            for i in 0..flat.len() {
+                if self.class(flat[i].r.class).op != Op::Ew(self.known.b2f) {
+                    continue;
+                }
+                let (p, _) = self.open(&flat[i].r.clone())?;
+                let q = self.val_of(&p[0]);
+                let v = self.indicator(dt, &q);
+                if v.coef == Coef::ONE && self.is_indicator(&v.r) {
+                    self.assume("0 * x = 0");
+                    flat[i].r = v.r;
+                }
+            }
+        }
         // Merge equal factors.
         if flat.len() > 1 {
             flat.sort_by(|x, y| x.r.cmp(&y.r));
@@ -409,6 +459,10 @@ impl Store {
                     return self.add(dt, &terms);
                 }
             }
+            if self.pull_common(dt, &mut coef, &mut flat, &bound)? {
+                flat = self.flatten(dt, &mut coef, flat)?;
+                continue;
+            }
             if self.rules.finite && self.shift_exp(dt, &mut flat, &bound)? {
                 // The bound axes are used up.
                 return self.product(dt, coef, flat);
@@ -456,6 +510,9 @@ impl Store {
                 flat = self.flatten(dt, &mut coef, flat)?;
                 continue;
             }
+            if let Some(i) = self.free_pieces(&flat, &bound) {
+                return self.sum_of_pieces(dt, coef, &flat, &bound, i);
+            }
             if round < 60 {
                 match self.decide_indicators(dt, &flat, &bound)? {
                     Decided::No => {}
@@ -477,6 +534,118 @@ impl Store {
             return self.scale(&v, coef);
         }
         None
+    }
+
+    /// The factor that is pieces along an axis that is free in the sum and
+    /// that no other factor reads.
+    fn free_pieces(&self, flat: &[Arg], bound: &[Ax]) -> Option<usize> {
+        flat.iter().position(|a| {
+            let c = self.class(a.r.class);
+            let own = c.nfree as usize;
+            if a.pow != 1 || c.op != Op::Pcs || c.args.len() > MAX_RUNS_OUT {
+                return false;
+            }
+            let mut alone = true;
+            self.lins.for_terms(a.r.m[own], |_, x| {
+                alone &= !bound.contains(&x)
+                    && a.r.m[..own].iter().all(|&l| !self.lins.mentions(l, x))
+                    && flat.iter().all(|o| std::ptr::eq(o, a) || !self.ref_mentions(&o.r, x));
+            });
+            alone && !bound.iter().any(|&b| self.lins.mentions(a.r.m[own], b))
+        })
+    }
+
+    /// A sum with a factor in pieces as pieces that are sums.
+    fn sum_of_pieces(
+        &mut self,
+        dt: Dt,
+        coef: Coef,
+        flat: &[Arg],
+        bound: &[Ax],
+        i: usize,
+    ) -> Option<Val> {
+        let c = self.class(flat[i].r.class);
+        let (lens, at) = (c.bound.clone(), flat[i].r.m[c.nfree as usize]);
+        let (args, axes) = self.open(&flat[i].r)?;
+        let mut runs = Vec::with_capacity(args.len());
+        for (k, a) in args.iter().enumerate() {
+            let mut map = Subst::new();
+            let fresh = self.fresh_like(bound, &mut map);
+            let mut f: Factors = flat.iter().cloned().collect();
+            f[i] = Arg { coef: a.coef, pow: 1, r: a.r.clone() };
+            let f = if a.coef == Coef::ZERO {
+                Factors::new()
+            } else {
+                let mut g = self.subst_factors(dt, &f, &map)?;
+                g[i].coef = self.coefs.mul(g[i].coef, a.coef)?;
+                g
+            };
+            let val = if a.coef == Coef::ZERO {
+                self.assume("0 * x = 0");
+                self.zero(dt)
+            } else {
+                self.sum_prod(dt, coef, f, &fresh)?
+            };
+            runs.push(crate::pieces::Run { len: lens[k], val, axis: Some(axes[k]) });
+        }
+        self.pieces(dt, &runs, at)
+    }
+
+    /// `sum_b (m u + m v) F = sum_b m (u + v) F` for factors `m` that all
+    /// terms of an addition share and that are free of the bound axes.
+    fn pull_common(
+        &mut self,
+        dt: Dt,
+        coef: &mut Coef,
+        flat: &mut Factors,
+        bound: &[Ax],
+    ) -> Option<bool> {
+        for i in 0..flat.len() {
+            let c = self.class(flat[i].r.class);
+            if flat[i].pow != 1 || c.op != Op::Add || c.dt != dt || c.args.len() > MAX_FLAT {
+                continue;
+            }
+            let all_products = c.args.iter().all(|a| self.class(a.r.class).op == Op::Prod);
+            if !all_products || !self.ref_mentions_any(&flat[i].r, bound) {
+                continue;
+            }
+            let (terms, _) = self.open(&flat[i].r.clone())?;
+            let mut split: SmallVec<[(Coef, Factors); 4]> = SmallVec::new();
+            for t in &terms {
+                if self.class(t.r.class).op != Op::Prod {
+                    break;
+                }
+                let (f, _) = self.open(&t.r)?;
+                split.push((t.coef, f));
+            }
+            if split.len() != terms.len() {
+                continue;
+            }
+            let common: Factors = split[0]
+                .1
+                .iter()
+                .filter(|x| {
+                    x.coef == Coef::ONE
+                        && !self.ref_mentions_any(&x.r, bound)
+                        && split.iter().all(|s| s.1.contains(x))
+                })
+                .cloned()
+                .collect();
+            if common.is_empty() {
+                continue;
+            }
+            let mut rest: SmallVec<[Val; 4]> = SmallVec::new();
+            for (k, f) in split {
+                let f = f.into_iter().filter(|x| !common.contains(x)).collect();
+                rest.push(self.product(dt, k, f)?);
+            }
+            let s = self.add(dt, &rest)?;
+            *coef = self.coefs.mul(*coef, s.coef)?;
+            flat[i] = Arg { coef: Coef::ONE, pow: 1, r: s.r };
+            flat.extend(common);
+            return Some(true);
+        }
+        Some(false)
     }
 
     /// `sum_b (u + v)^2 = sum_b u^2 + 2 v sum_b u + n v^2` where `v` holds the

@@ -211,6 +211,7 @@ impl Lifter<'_> {
         if dt == Dt::INT {
             return self.integer(i, op, d, v);
         }
+        let power = if op == Power { self.typed_key(i, name) } else { String::new() };
         let st = &mut *self.st;
         let r = match op {
             Add => st.add(dt, v),
@@ -252,7 +253,20 @@ impl Lifter<'_> {
                     Some(k) if (-8..=8).contains(&k) && k != 0 => {
                         st.prod(dt, &[(v[0].clone(), k as i32)])
                     }
-                    _ => None,
+                    Some(_) => None,
+                    // b^-x = 1 / b^x for b > 0.
+                    None => {
+                        let positive = st.as_const(&v[0]).is_some_and(|b| st.coefs.sign(b) > 0);
+                        if positive && st.coefs.sign(v[1].coef) < 0 {
+                            let s = st.sym(&power);
+                            st.scale(&v[1], Coef::NEG).and_then(|n| {
+                                let p = st.ew(s, dt, false, &[v[0].clone(), n]);
+                                st.prod(dt, &[(p, -1)])
+                            })
+                        } else {
+                            None
+                        }
+                    }
                 }
             }
             _ => None,

@@ -87,6 +87,40 @@ fn half_to_f64(h: u16) -> f64 {
     }
 }
 
+/// Largest denominator of a simple fraction: few floats are near one by chance.
+const MAX_DENOMINATOR: i64 = 1024;
+/// The same for a numerator up to [`SMALL_NUMERATOR`], e.g. one over a count.
+const MAX_COUNT: i64 = 1 << 17;
+/// See [`MAX_COUNT`].
+const SMALL_NUMERATOR: i64 = 8;
+
+/// The fraction of small denominator whose nearest float
+/// is `x`, if there is one and `x` is not exactly a fraction of a power of 2.
+fn simple_fraction(x: f32) -> Option<(i64, i64)> {
+    if !(1e-6..1e3).contains(&x.abs()) {
+        return None;
+    }
+    // Continued fraction of the exact value.
+    let (mut h, mut k) = ((1i64, 0i64), (0i64, 1i64));
+    let mut r = f64::from(x.abs());
+    for _ in 0..16 {
+        let a = r.floor();
+        (h, k) = (((a as i64) * h.0 + h.1, h.0), ((a as i64) * k.0 + k.1, k.0));
+        if k.0 > if h.0 <= SMALL_NUMERATOR { MAX_COUNT } else { MAX_DENOMINATOR } {
+            return None;
+        }
+        if (h.0 as f64 / k.0 as f64) as f32 == x.abs() {
+            let p = if x < 0.0 { -h.0 } else { h.0 };
+            return (k.0.count_ones() > 1).then_some((p, k.0));
+        }
+        if r == a {
+            return None;
+        }
+        r = 1.0 / (r - a);
+    }
+    None
+}
+
 impl Lifter<'_> {
     pub(super) fn lift_constant(&mut self, i: InstrId) -> Result<Lv, String> {
         let m = self.m;
@@ -129,7 +163,7 @@ impl Lifter<'_> {
             }
             Element::Float(f64::NEG_INFINITY) => self.st.special(dt, NEG_INF),
             Element::Float(x) if x.is_nan() => self.st.special(dt, NAN),
-            Element::Float(x) => match self.st.coefs.float(x) {
+            Element::Float(x) => match self.rational(d, x) {
                 Some(c) => self.st.constant(dt, c),
                 None => {
                     let id = self.consts.special(d, b);
@@ -142,6 +176,21 @@ impl Lifter<'_> {
                 self.st.special(dt, id)
             }
         }
+    }
+
+    /// The number that a finite float stands for: a simple fraction if the
+    /// float is its nearest (constants folded by the front end, e.g. `1/96`,
+    /// meet divisions that are exact here), else its exact value. No two
+    /// floats stand for the same number.
+    fn rational(&mut self, d: DType, x: f64) -> Option<Coef> {
+        if self.st.rules.reals && d == DType::F32 {
+            if let Some((p, q)) = simple_fraction(x as f32) {
+                let (p, q) = (self.st.coefs.int(p), self.st.coefs.int(q));
+                let q = self.st.coefs.inv(q)?;
+                return self.st.coefs.mul(p, q);
+            }
+        }
+        self.st.coefs.float(x)
     }
 
     fn dense(&mut self, a: &ArrayShape, b: &Arc<[u8]>) -> Result<Tv, String> {
