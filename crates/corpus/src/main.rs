@@ -85,7 +85,10 @@ fn main() -> anyhow::Result<()> {
                 }
                 if terms > 0 {
                     for (ok, b, d) in scalify_prove::output_terms(&base, &dist, &claim, &o, terms) {
-                        println!("        {}\n          base {b}\n          dist {d}", if ok { "same" } else { "differ" });
+                        println!(
+                            "        {}\n          base {b}\n          dist {d}",
+                            if ok { "same" } else { "differ" }
+                        );
                     }
                 }
                 let n = out.stats.base_instructions + out.stats.dist_instructions;
@@ -112,14 +115,27 @@ fn main() -> anyhow::Result<()> {
                             );
                         }
                         for x in out.outputs.iter().filter(|o| o.reason.is_some()).take(2) {
-                            println!("        output {}: {}", x.index, x.reason.as_deref().unwrap_or(""));
+                            println!(
+                                "        output {}: {}",
+                                x.index,
+                                x.reason.as_deref().unwrap_or("")
+                            );
                         }
                     }
                     if let (false, Some(b), true) = (same, &case.bug, verbose) {
-                        println!("        bug [{}] {} lines {:?} near {:?}", b.category, b.description, b.lines, b.near_lines);
+                        println!(
+                            "        bug [{}] {} lines {:?} near {:?}",
+                            b.category, b.description, b.lines, b.near_lines
+                        );
                         for i in out.frontier.iter().take(5) {
                             let l: Vec<u32> = i.frames.iter().take(4).map(|f| f.line).collect();
-                            println!("          {} %{} lines {l:?} [{}] {}", dist.instr(i.instr).opcode, dist.name_of(i.instr), i.code, i.reason);
+                            println!(
+                                "          {} %{} lines {l:?} [{}] {}",
+                                dist.instr(i.instr).opcode,
+                                dist.name_of(i.instr),
+                                i.code,
+                                i.reason
+                            );
                         }
                     }
                 }

@@ -10,7 +10,7 @@
 //! in the baseline and the first difference between the two computations is
 //! followed down.
 
-use crate::decide::{Attempt, BaseIndex, ratio};
+use crate::decide::{Attempt, ratio};
 use crate::lift::Path;
 use crate::outcome::*;
 use crate::problem::Problem;
@@ -100,10 +100,28 @@ fn is_movement(op: Opcode) -> bool {
     use Opcode::*;
     matches!(
         op,
-        Reshape | Broadcast | Transpose | Copy | Bitcast | OptimizationBarrier | GetTupleElement
-            | Slice | DynamicSlice | Reverse | Concatenate | Pad | AllGather | AllToAll
-            | CollectivePermute | Gather | DynamicUpdateSlice | CustomCall | AllGatherStart
-            | AllGatherDone | CollectivePermuteStart | CollectivePermuteDone
+        Reshape
+            | Broadcast
+            | Transpose
+            | Copy
+            | Bitcast
+            | OptimizationBarrier
+            | GetTupleElement
+            | Slice
+            | DynamicSlice
+            | Reverse
+            | Concatenate
+            | Pad
+            | AllGather
+            | AllToAll
+            | CollectivePermute
+            | Gather
+            | DynamicUpdateSlice
+            | CustomCall
+            | AllGatherStart
+            | AllGatherDone
+            | CollectivePermuteStart
+            | CollectivePermuteDone
     )
 }
 
@@ -140,7 +158,9 @@ impl Blamer<'_> {
         {
             let inner = self.direct_operands(*o);
             let border = self.op(*o) == Opcode::CustomCall;
-            if border && self.dist.shape(self.a.dist[*o as usize].instr).leaves().len() == inner.len() {
+            if border
+                && self.dist.shape(self.a.dist[*o as usize].instr).leaves().len() == inner.len()
+            {
                 if let Some(&x) = inner.get(*k as usize) {
                     return SmallVec::from_elem(x, 1);
                 }
@@ -153,7 +173,9 @@ impl Blamer<'_> {
         self.a
             .dist
             .get(r as usize)
-            .map(|x| x.operands.iter().copied().filter(|&o| (o as usize) < self.a.dist.len()).collect())
+            .map(|x| {
+                x.operands.iter().copied().filter(|&o| (o as usize) < self.a.dist.len()).collect()
+            })
             .unwrap_or_default()
     }
 
@@ -161,7 +183,9 @@ impl Blamer<'_> {
         self.a
             .base
             .get(r as usize)
-            .map(|x| x.operands.iter().copied().filter(|&o| (o as usize) < self.a.base.len()).collect())
+            .map(|x| {
+                x.operands.iter().copied().filter(|&o| (o as usize) < self.a.base.len()).collect()
+            })
             .unwrap_or_default()
     }
 
@@ -170,14 +194,16 @@ impl Blamer<'_> {
     fn blameable(&self, r: u32) -> bool {
         let rec = &self.a.dist[r as usize];
         let ins = self.dist.instr(rec.instr);
-        if matches!(ins.opcode, Opcode::Constant | Opcode::Parameter | Opcode::CustomCall | Opcode::Iota)
-            || (ins.opcode == Opcode::GetTupleElement
-                && ins.operands.first().is_some_and(|&o| {
-                    matches!(
-                        self.dist.instr(o).opcode,
-                        Opcode::CustomCall | Opcode::Call | Opcode::Parameter
-                    )
-                }))
+        if matches!(
+            ins.opcode,
+            Opcode::Constant | Opcode::Parameter | Opcode::CustomCall | Opcode::Iota
+        ) || (ins.opcode == Opcode::GetTupleElement
+            && ins.operands.first().is_some_and(|&o| {
+                matches!(
+                    self.dist.instr(o).opcode,
+                    Opcode::CustomCall | Opcode::Call | Opcode::Parameter
+                )
+            }))
         {
             return false;
         }
@@ -285,7 +311,8 @@ impl Blamer<'_> {
             return Kind::Closed;
         }
         if let Some((b, c)) = scaled {
-            if let Some(k) = self.a.st.coefs.inv(c).and_then(|i| self.a.st.coefs.mul(t.val.coef, i)) {
+            if let Some(k) = self.a.st.coefs.inv(c).and_then(|i| self.a.st.coefs.mul(t.val.coef, i))
+            {
                 return Kind::Scaled(b, k);
             }
         }
@@ -320,7 +347,9 @@ impl Blamer<'_> {
             let max = self.a.st.max_over(v.dt, &w, &bound);
             for (s, name) in [(sum, "add"), (max, "maximum")] {
                 let Some(s) = s else { continue };
-                let Some(&b) = self.by_class.get(&s.r.class).and_then(|c| c.first()) else { continue };
+                let Some(&b) = self.by_class.get(&s.r.class).and_then(|c| c.first()) else {
+                    continue;
+                };
                 let c = self.a.base[b as usize].tv.as_ref()?.val.coef;
                 let k = self.a.st.coefs.inv(c).and_then(|i| self.a.st.coefs.mul(s.coef, i))?;
                 return Some(Kind::Partial(b, set, name, k));
@@ -394,9 +423,10 @@ impl Blamer<'_> {
                 }
             }
             let class = self.a.dist[at as usize].tv.as_ref().map(|t| t.val.r.class);
-            let next = self.operands(at).into_iter().find(|&o| {
-                self.a.dist[o as usize].tv.as_ref().map(|t| t.val.r.class) == class
-            });
+            let next = self
+                .operands(at)
+                .into_iter()
+                .find(|&o| self.a.dist[o as usize].tv.as_ref().map(|t| t.val.r.class) == class);
             let Some(n) = next else { break };
             chain.push(n);
             at = n;
@@ -431,27 +461,6 @@ impl Blamer<'_> {
             }
         }
         self.blameable_near(best, &[])
-    }
-
-    /// The nearest collective above a value, through values of any kind.
-    fn collective_above(&self, r: u32, depth: usize) -> Option<u32> {
-        let mut seen = vec![r];
-        let mut queue = std::collections::VecDeque::from([(r, 0usize)]);
-        while let Some((x, d)) = queue.pop_front() {
-            if self.op(x).is_collective() {
-                return Some(x);
-            }
-            if d >= depth {
-                continue;
-            }
-            for o in self.operands(x) {
-                if !seen.contains(&o) && !self.a.dist[o as usize].closed {
-                    seen.push(o);
-                    queue.push_back((o, d + 1));
-                }
-            }
-        }
-        None
     }
 
     /// The nearest reduction over devices below a value that is not exact.
@@ -546,7 +555,11 @@ impl Blamer<'_> {
                     Opcode::Add | Opcode::Multiply | Opcode::Maximum | Opcode::Minimum
                 ) && xs.len() == 2;
                 let bad = |s: &mut Self, ys: &[u32]| -> Vec<(u32, u32)> {
-                    xs.iter().copied().zip(ys.iter().copied()).filter(|&(x, y)| !s.matched(x, y)).collect()
+                    xs.iter()
+                        .copied()
+                        .zip(ys.iter().copied())
+                        .filter(|&(x, y)| !s.matched(x, y))
+                        .collect()
                 };
                 let mut wrong = bad(self, &ys);
                 if commutes && wrong.len() == 2 {
@@ -556,9 +569,10 @@ impl Blamer<'_> {
                     }
                 }
                 // Prefer an operand whose kind is wrong or new.
-                let pick = wrong.iter().copied().find(|&(x, _)| {
-                    !matches!(self.kind(x), Kind::Partial(..))
-                });
+                let pick = wrong
+                    .iter()
+                    .copied()
+                    .find(|&(x, _)| !matches!(self.kind(x), Kind::Partial(..)));
                 match pick.or(wrong.first().copied()) {
                     Some((x, y)) => {
                         d = x;
@@ -664,7 +678,10 @@ impl Blamer<'_> {
             if op == Opcode::CustomCall {
                 // A border of a manual region: the value that crosses it.
                 for o in self.operands(r) {
-                    if matches!(self.kind(o), Kind::Partial(..) | Kind::Scaled(..) | Kind::Unrelated) {
+                    if matches!(
+                        self.kind(o),
+                        Kind::Partial(..) | Kind::Scaled(..) | Kind::Unrelated
+                    ) {
                         let inner = self.fault(o);
                         return Fault { reason: format!("{}; {f}", inner.reason), ..inner };
                     }
@@ -696,8 +713,8 @@ impl Blamer<'_> {
                 // Where the partial value comes from.
                 let mut at = r;
                 for _ in 0..MAX_DESCENT {
-                    let pointwise = self.op(at).is_binary_elementwise()
-                        || self.op(at).is_unary_elementwise();
+                    let pointwise =
+                        self.op(at).is_binary_elementwise() || self.op(at).is_unary_elementwise();
                     let (x, _) = self.strip(at);
                     at = x;
                     if !pointwise {
@@ -818,7 +835,10 @@ impl Blamer<'_> {
                 }
             }
             let reason = if f == r {
-                format!("no baseline value equals it; the baseline's {} is nearest", self.base_name(b))
+                format!(
+                    "no baseline value equals it; the baseline's {} is nearest",
+                    self.base_name(b)
+                )
             } else {
                 match c {
                     Some(c) => format!(
@@ -849,9 +869,10 @@ impl Blamer<'_> {
             if self.op(at).is_collective() && collective.is_none() {
                 collective = Some(at);
             }
-            let next = self.operands(at).into_iter().find(|&o| {
-                matches!(self.kind(o), Kind::Scaled(..) | Kind::Partial(..))
-            });
+            let next = self
+                .operands(at)
+                .into_iter()
+                .find(|&o| matches!(self.kind(o), Kind::Scaled(..) | Kind::Partial(..)));
             match next {
                 Some(n) => at = n,
                 None => break,
@@ -867,11 +888,19 @@ impl Blamer<'_> {
             .filter(|m| text == m.1.to_string() || text == format!("1/{}", m.1))
             .map(|m| format!("{} = {}", m.0, m.1))
             .collect();
-        let hint = if mesh.is_empty() { String::new() } else { format!(" (mesh axis {})", mesh.join(", ")) };
+        let hint = if mesh.is_empty() {
+            String::new()
+        } else {
+            format!(" (mesh axis {})", mesh.join(", "))
+        };
         Fault {
             rec,
             code: "wrong-scale",
-            reason: format!("{} is {text} times the baseline's {}{hint}", self.name(r), self.base_name(b)),
+            reason: format!(
+                "{} is {text} times the baseline's {}{hint}",
+                self.name(r),
+                self.base_name(b)
+            ),
             expected: None,
             counterpart: Some(b),
         }
@@ -922,15 +951,8 @@ pub(crate) fn frontier(
             users.entry(o).or_default().push(k as u32);
         }
     }
-    let mut bl = Blamer {
-        a,
-        base,
-        dist,
-        by_class,
-        users,
-        kinds: HashMap::default(),
-        budget: MAX_KINDS,
-    };
+    let mut bl =
+        Blamer { a, base, dist, by_class, users, kinds: HashMap::default(), budget: MAX_KINDS };
     let mut faults: Vec<(u32, Fault)> = Vec::new();
     // Where kinds end; index arithmetic and masks only if nothing else does.
     for index in [false, true] {
@@ -997,7 +1019,11 @@ pub(crate) fn frontier(
                         dims: Vec::new(),
                         partial: axes.iter().map(|x| (x.clone(), m)).collect(),
                         bijection: Vec::new(),
-                        text: format!("%{} partial ({m}) over {}", base.name_of(bi), axes.join(", ")),
+                        text: format!(
+                            "%{} partial ({m}) over {}",
+                            base.name_of(bi),
+                            axes.join(", ")
+                        ),
                     });
                 }
             }
@@ -1014,7 +1040,6 @@ pub(crate) fn frontier(
             reaches: reach[r as usize].to_vec(),
         });
     }
-    let _ = BaseIndex::default();
     items
 }
 
@@ -1027,7 +1052,10 @@ impl Blamer<'_> {
             d.is_some() && d == self.a.outputs[k].base.as_ref().map(|t| t.val.r.class)
         };
         let kind = self.kind(r);
-        if (b as usize) < self.a.base.len() && !same && matches!(kind, Kind::Exact(_) | Kind::Displaced(_)) {
+        if (b as usize) < self.a.base.len()
+            && !same
+            && matches!(kind, Kind::Exact(_) | Kind::Displaced(_))
+        {
             // Another baseline value in its place.
             let (f, c) = self.descend(r, b);
             return Fault {

@@ -9,8 +9,8 @@
 use crate::coef::Coef;
 use crate::lin::{Ax, LinId, Lins, Subst};
 use crate::make::Build;
-use crate::tables::Untabled;
 use crate::store::{Arg, Dt, Op, Ref, Store, Sym, Val};
+use crate::tables::Untabled;
 use smallvec::SmallVec;
 
 /// Sums longer than this are not flattened into their user.
@@ -34,7 +34,14 @@ impl Store {
         Val { coef, r, dt }
     }
 
-    fn node_bound(&mut self, op: Op, dt: Dt, commutative: bool, args: Factors, bound: &[Ax]) -> Val {
+    fn node_bound(
+        &mut self,
+        op: Op,
+        dt: Dt,
+        commutative: bool,
+        args: Factors,
+        bound: &[Ax],
+    ) -> Val {
         let b = Build { op, dt, commutative, bound, captured: false, own: &[] };
         let (r, coef) = self.make(&b, args);
         Val { coef, r, dt }
@@ -574,9 +581,7 @@ impl Store {
             self.lins.for_terms(a.r.m[own], |_, x| {
                 alone &= !bound.contains(&x)
                     && a.r.m[..own].iter().all(|&l| !self.lins.mentions(l, x))
-                    && flat
-                        .iter()
-                        .all(|o| std::ptr::eq(o, a) || !self.ref_mentions(&o.r, x));
+                    && flat.iter().all(|o| std::ptr::eq(o, a) || !self.ref_mentions(&o.r, x));
             });
             alone && !bound.iter().any(|&b| self.lins.mentions(a.r.m[own], b))
         })
@@ -791,7 +796,11 @@ impl Store {
     }
 
     /// Groups of factors that share no bound axis; `None` if there is one.
-    fn components(&self, flat: &Factors, bound: &[Ax]) -> Option<Vec<(Factors, SmallVec<[Ax; 4]>)>> {
+    fn components(
+        &self,
+        flat: &Factors,
+        bound: &[Ax],
+    ) -> Option<Vec<(Factors, SmallVec<[Ax; 4]>)>> {
         if flat.len() < 2 || bound.len() < 2 {
             return None;
         }
@@ -821,15 +830,10 @@ impl Store {
         Some(
             ids.iter()
                 .map(|&g| {
-                    let b: SmallVec<[Ax; 4]> = (0..bound.len())
-                        .filter(|&i| group[i] == g)
-                        .map(|i| bound[i])
-                        .collect();
-                    let f = flat
-                        .iter()
-                        .filter(|a| self.ref_mentions_any(&a.r, &b))
-                        .cloned()
-                        .collect();
+                    let b: SmallVec<[Ax; 4]> =
+                        (0..bound.len()).filter(|&i| group[i] == g).map(|i| bound[i]).collect();
+                    let f =
+                        flat.iter().filter(|a| self.ref_mentions_any(&a.r, &b)).cloned().collect();
                     (f, b)
                 })
                 .collect(),
@@ -863,9 +867,9 @@ impl Store {
                     let hit = form.terms.iter().find(|t| {
                         t.0.abs() == 1 && bound.contains(&t.1) && {
                             // Not inside a table elsewhere in the form.
-                            form.terms.iter().all(|u| {
-                                u.1 == t.1 || !self.lins.mentions(Lins::plain(u.1), t.1)
-                            })
+                            form.terms
+                                .iter()
+                                .all(|u| u.1 == t.1 || !self.lins.mentions(Lins::plain(u.1), t.1))
                         }
                     });
                     if let Some(&(c, b)) = hit {
@@ -910,13 +914,14 @@ impl Store {
                     let reads_b = |s: &Store, a: &Arg| s.ref_mentions(&a.r, b);
                     let in_b: SmallVec<[usize; 4]> =
                         (0..others.len()).filter(|&k| reads_b(self, &others[k])).collect();
-                    if in_b.is_empty() && inside && bound.len() >= 1 {
+                    if in_b.is_empty() && inside {
                         let b2 = bound.iter().copied().filter(|&x| x != b).collect();
                         return Some(Decided::Same(others, b2));
                     }
                     if let [k] = in_b[..] {
                         let c = self.class(others[k].r.class);
-                        if others[k].pow == 1 && c.op == Op::Add && c.args.len() <= 8 && c.dt == dt {
+                        if others[k].pow == 1 && c.op == Op::Add && c.args.len() <= 8 && c.dt == dt
+                        {
                             let (terms, _) = self.open(&others[k].r)?;
                             if terms.iter().any(|t| !reads_b(self, t)) {
                                 let mut out = Vec::new();
@@ -1031,9 +1036,10 @@ impl Store {
                     continue;
                 }
                 let elsewhere = terms.iter().any(|u| u.r != t.r && self.ref_mentions(&u.r, b))
-                    || form.terms.iter().any(|u| {
-                        u.1 != b && self.lins.mentions(Lins::plain(u.1), b)
-                    });
+                    || form
+                        .terms
+                        .iter()
+                        .any(|u| u.1 != b && self.lins.mentions(Lins::plain(u.1), b));
                 if elsewhere {
                     continue;
                 }

@@ -44,9 +44,8 @@ impl Store {
             }
             let group: SmallVec<[Ref; 4]> = flat[i..j].iter().map(|a| a.r.clone()).collect();
             let made = if group.len() > 1 && group.len() <= MAX_TERMS && flat[i].pow == 1 {
-                self.series(&group).and_then(|(r, z)| {
-                    reduce(self, dt, &Val { coef: flat[i].coef, r, dt }, z)
-                })
+                self.series(&group)
+                    .and_then(|(r, z)| reduce(self, dt, &Val { coef: flat[i].coef, r, dt }, z))
             } else {
                 None
             };

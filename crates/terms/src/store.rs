@@ -157,7 +157,6 @@ pub(crate) struct Known {
     pub(crate) add: Sym,
     pub(crate) mul: Sym,
     pub(crate) div: Sym,
-    pub(crate) i2f: Sym,
 }
 
 impl Default for Known {
@@ -177,7 +176,6 @@ impl Default for Known {
             add: z,
             mul: z,
             div: z,
-            i2f: z,
         }
     }
 }
@@ -256,7 +254,6 @@ impl Store {
             add: s.sym("add"),
             mul: s.sym("multiply"),
             div: s.sym("divide"),
-            i2f: s.sym("convert-int"),
         };
         s
     }

@@ -177,8 +177,10 @@ impl Store {
         if inside.len() < 2 || outside.is_empty() {
             return None;
         }
-        let (only, rest): (SmallVec<[crate::Ax; 2]>, SmallVec<[crate::Ax; 2]>) =
-            bound.iter().copied().partition(|&b| !outside.iter().any(|a| self.ref_mentions(&a.r, b)));
+        let (only, rest): (SmallVec<[crate::Ax; 2]>, SmallVec<[crate::Ax; 2]>) = bound
+            .iter()
+            .copied()
+            .partition(|&b| !outside.iter().any(|a| self.ref_mentions(&a.r, b)));
         if rest.is_empty() {
             return None;
         }

@@ -45,8 +45,7 @@ impl Lifter<'_> {
             }
         }
         let vals: SmallVec<[Val; 3]> = ts.iter().map(|t| t.val.clone()).collect();
-        let from: SmallVec<[DType; 3]> =
-            ins.operands.iter().filter_map(|&o| m.dtype(o)).collect();
+        let from: SmallVec<[DType; 3]> = ins.operands.iter().filter_map(|&o| m.dtype(o)).collect();
         let val = self.pointwise(i, op, dtype, &from, &vals)?;
         let val = self.canon_device(val);
         Ok(Lv::T(Tv { val, dims: ts[0].dims.clone() }))
@@ -140,10 +139,8 @@ impl Lifter<'_> {
                 }
             }
         }
-        let comm = matches!(
-            op,
-            Opcode::Add | Opcode::Multiply | Opcode::And | Opcode::Or | Opcode::Xor
-        );
+        let comm =
+            matches!(op, Opcode::Add | Opcode::Multiply | Opcode::And | Opcode::Or | Opcode::Xor);
         self.typed(op.name(), d, comm, args)
     }
 
@@ -286,7 +283,9 @@ impl Lifter<'_> {
     /// Name of an elementwise function with what distinguishes it.
     fn typed_key(&self, i: InstrId, name: &str) -> String {
         match &self.m.instr(i).attrs {
-            Attrs::ReducePrecision { exponent, mantissa } => format!("{name}:{exponent},{mantissa}"),
+            Attrs::ReducePrecision { exponent, mantissa } => {
+                format!("{name}:{exponent},{mantissa}")
+            }
             Attrs::Compare { direction, kind } => format!("{name}:{direction:?}:{kind:?}"),
             _ => {
                 let from = self.m.instr(i).operands.first().and_then(|&o| self.m.dtype(o));

@@ -130,7 +130,9 @@ impl Lifter<'_> {
 
     fn literal(&mut self, l: &Literal) -> Result<Lv, String> {
         match &l.data {
-            LiteralData::Elided => Err("the value of the constant is elided in the file".to_owned()),
+            LiteralData::Elided => {
+                Err("the value of the constant is elided in the file".to_owned())
+            }
             LiteralData::Tuple(t) => {
                 let v: Result<Vec<Lv>, String> = t.iter().map(|x| self.literal(x)).collect();
                 Ok(Lv::Tuple(v?.into_iter().collect()))
@@ -155,11 +157,11 @@ impl Lifter<'_> {
                 }
             },
             Element::Float(x) if x == 0.0 => self.st.zero(dt),
-            Element::Float(x) if x == f64::INFINITY => {
+            Element::Float(f64::INFINITY) => {
                 let v = self.st.special(dt, NEG_INF);
                 Val { coef: Coef::NEG, ..v }
             }
-            Element::Float(x) if x == f64::NEG_INFINITY => self.st.special(dt, NEG_INF),
+            Element::Float(f64::NEG_INFINITY) => self.st.special(dt, NEG_INF),
             Element::Float(x) if x.is_nan() => self.st.special(dt, NAN),
             Element::Float(x) => match self.rational(d, x) {
                 Some(c) => self.st.constant(dt, c),
@@ -252,7 +254,9 @@ impl Lifter<'_> {
 
     pub(super) fn lift_iota(&mut self, i: InstrId) -> Result<Tv, String> {
         let (dims, d) = self.array(i)?;
-        let Attrs::Iota(k) = self.m.instr(i).attrs else { return Err("iota without dimension".into()) };
+        let Attrs::Iota(k) = self.m.instr(i).attrs else {
+            return Err("iota without dimension".into());
+        };
         let t = self.st.fresh_dims(dims);
         let n = *dims.get(k as usize).ok_or("iota dimension out of range")?;
         let idx = self.st.dim_index(&t[k as usize]);

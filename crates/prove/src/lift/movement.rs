@@ -48,7 +48,7 @@ impl Lifter<'_> {
                 return Ok(t);
             }
         }
-        if sizes.iter().any(|&n| n == 0) {
+        if sizes.contains(&0) {
             let dims = self.st.fresh_dims(sizes);
             return Ok(Tv { val: x.val.clone(), dims });
         }
@@ -74,7 +74,8 @@ impl Lifter<'_> {
             return None;
         }
         let sizes = m.array(i)?.dims.clone();
-        let major = Tv { val: x.val.clone(), dims: src.iter().map(|&d| x.dims[d].clone()).collect() };
+        let major =
+            Tv { val: x.val.clone(), dims: src.iter().map(|&d| x.dims[d].clone()).collect() };
         let want: Vec<i64> = dst.iter().map(|&d| sizes[d]).collect();
         let r = self.st.reshape(&major, &want)?;
         let mut dims: SmallVec<[Atoms; 4]> = SmallVec::from_elem(Atoms::new(), sizes.len());
@@ -398,7 +399,13 @@ impl Lifter<'_> {
     }
 
     /// Dimension `k` read at `start + j`, `start` a form in range.
-    pub(super) fn dynamic_cut_at(&mut self, t: &mut Tv, k: usize, start: LinId, len: i64) -> Option<()> {
+    pub(super) fn dynamic_cut_at(
+        &mut self,
+        t: &mut Tv,
+        k: usize,
+        start: LinId,
+        len: i64,
+    ) -> Option<()> {
         self.dynamic_cut(t, k, start, len)
     }
 
