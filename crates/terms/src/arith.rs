@@ -307,6 +307,19 @@ impl Store {
                     exp_n += 1;
                     exp_one = Some(a);
                 }
+                Op::Ew(s) if s == self.known.sqrt && (a.pow < 0 || a.pow > 1) => {
+                    // sqrt(s)^p of a constant: whole powers of s stand outside.
+                    let x = c.args[0].clone();
+                    if self.class(x.r.class).op == Op::One {
+                        let k = self.coefs.pow(x.coef, a.pow.div_euclid(2))?;
+                        *coef = self.coefs.mul(*coef, k)?;
+                        if a.pow.rem_euclid(2) == 1 {
+                            flat.push(Arg { pow: 1, ..a });
+                        }
+                    } else {
+                        flat.push(a);
+                    }
+                }
                 Op::Ew(s) if (s == self.known.ind || s == self.known.b2f) && a.pow > 1 => {
                     flat.push(Arg { pow: 1, ..a });
                 }
@@ -1101,6 +1114,22 @@ impl Store {
             factors.push((e, 1));
         }
         self.prod(dt, &factors)
+    }
+
+    /// Square root. That of a positive fraction is a fraction times the root
+    /// of a square-free integer.
+    pub fn sqrt(&mut self, dt: Dt, v: &Val) -> Option<Val> {
+        if self.rules.reals && self.class(v.r.class).op == Op::One {
+            if let Some((k, s)) = self.coefs.square_root(v.coef) {
+                if s == Coef::ONE {
+                    return Some(self.constant(dt, k));
+                }
+                let x = self.constant(dt, s);
+                let r = self.ew(self.known.sqrt, dt, false, &[x]);
+                return self.scale(&r, k);
+            }
+        }
+        Some(self.ew(self.known.sqrt, dt, false, std::slice::from_ref(v)))
     }
 
     /// Natural logarithm.

@@ -227,15 +227,8 @@ impl Lifter<'_> {
             }
             Exponential => st.exp(dt, &v[0]),
             Log => st.log(dt, &v[0]),
-            Sqrt if st.rules.reals => {
-                let s = st.sym("sqrt");
-                Some(st.ew(s, dt, false, v))
-            }
-            Rsqrt if st.rules.reals => {
-                let s = st.sym("sqrt");
-                let r = st.ew(s, dt, false, v);
-                st.prod(dt, &[(r, -1)])
-            }
+            Sqrt if st.rules.reals => st.sqrt(dt, &v[0]),
+            Rsqrt if st.rules.reals => st.sqrt(dt, &v[0]).and_then(|r| st.prod(dt, &[(r, -1)])),
             Abs => {
                 let k = st.coefs.abs(v[0].coef);
                 let one = Val { coef: Coef::ONE, ..v[0].clone() };
