@@ -40,6 +40,7 @@ pub(crate) struct Attempt {
     pub(crate) events: Vec<(u32, String)>,
     pub(crate) stop: Option<Stop>,
     pub(crate) replaced: usize,
+    pub(crate) constants: Vec<crate::probe::Leaf>,
 }
 
 /// One output of an attempt.
@@ -382,6 +383,7 @@ pub(crate) fn attempt(
         events,
         stop,
         replaced,
+        constants: consts.leaves(),
     }
 }
 
