@@ -12,6 +12,8 @@ pub mod decide;
 pub mod devices;
 pub mod lift;
 pub mod outcome;
+#[doc(hidden)]
+pub mod probe;
 pub mod problem;
 pub mod relate;
 pub mod tv;

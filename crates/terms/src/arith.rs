@@ -186,6 +186,12 @@ impl Store {
             }
         }
         let n = out.len();
+        // inf - inf and NaN - NaN are NaN.
+        let nan = out.iter().find(|a| a.coef == Coef::ZERO && self.is_not_finite(&a.r)).cloned();
+        if let Some(a) = nan {
+            let v = self.special(self.class(a.r.class).dt, NAN);
+            out.push(Self::arg(&v));
+        }
         out.retain(|a| a.coef != Coef::ZERO);
         if out.len() < n {
             self.assume("x - x = 0");
@@ -250,6 +256,9 @@ impl Store {
     /// A product in normal form from factors with coefficient 1.
     pub(crate) fn product(&mut self, dt: Dt, mut coef: Coef, f: Factors) -> Option<Val> {
         if coef == Coef::ZERO {
+            if f.iter().any(|a| a.pow > 0 && self.is_not_finite(&a.r)) {
+                return Some(self.special(dt, NAN));
+            }
             if !f.is_empty() && dt != Dt::INT {
                 self.assume("0 * x = 0");
             }
@@ -362,15 +371,20 @@ impl Store {
         }
         // Merge equal factors.
         if flat.len() > 1 {
-            flat.sort_by(|x, y| x.r.cmp(&y.r));
+            flat.sort_by(|x, y| x.r.cmp(&y.r).then(x.pow.cmp(&y.pow)));
             let mut out: Factors = SmallVec::with_capacity(flat.len());
             for a in flat.drain(..) {
                 match out.last_mut() {
-                    Some(l) if l.r == a.r => {
+                    // An indicator over itself is no 1 where it is 0, nor is an
+                    // infinity.
+                    Some(l)
+                        if l.r == a.r
+                            && ((l.pow > 0) == (a.pow > 0)
+                                || !(self.is_indicator(&l.r) || self.is_not_finite(&l.r))) =>
+                    {
                         l.pow = l.pow.checked_add(a.pow)?;
-                        let is_bit = self.is_indicator(&l.r);
-                        if is_bit && l.pow > 1 {
-                            l.pow = 1;
+                        if self.is_indicator(&l.r) {
+                            l.pow = l.pow.clamp(-1, 1);
                         }
                     }
                     _ => out.push(a),
@@ -384,6 +398,11 @@ impl Store {
             flat = out;
         }
         Some(flat)
+    }
+
+    /// True of the constants infinity and NaN.
+    fn is_not_finite(&self, r: &Ref) -> bool {
+        matches!(self.class(r.class).op, Op::Const(NEG_INF | NAN))
     }
 
     pub(crate) fn is_indicator(&self, r: &Ref) -> bool {
@@ -429,6 +448,9 @@ impl Store {
         f: Factors,
         bound: &[Ax],
     ) -> Option<Val> {
+        if bound.iter().any(|&b| self.lins.size(b) == 0) {
+            return Some(if dt == Dt::INT { self.int(0) } else { self.zero(dt) });
+        }
         let mut bound: SmallVec<[Ax; 4]> = SmallVec::from_slice(bound);
         let mut flat = self.flatten(dt, &mut coef, f)?;
         for round in 0..64 {
@@ -1226,6 +1248,8 @@ impl Store {
 pub const NEG_INF: u32 = 0;
 /// Id of the constant NaN.
 pub const NAN: u32 = 1;
+/// Id of minus zero, where it is kept apart from zero.
+pub const NEG_ZERO: u32 = 2;
 /// First id free for other special constants.
 pub const FIRST_SPECIAL: u32 = 16;
 

@@ -5,7 +5,7 @@ use crate::tv::{Tv, TvOps};
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use scalify_ir::{ArrayShape, Attrs, DType, InstrId, Literal, LiteralData};
-use scalify_terms::arith::{FIRST_SPECIAL, NAN, NEG_INF};
+use scalify_terms::arith::{FIRST_SPECIAL, NAN, NEG_INF, NEG_ZERO};
 use scalify_terms::{Coef, Dt, Lins, Val};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -28,6 +28,13 @@ impl ConstTable {
     pub(crate) fn unknown(&mut self) -> u32 {
         self.next += 1;
         FIRST_CONST + self.next
+    }
+
+    /// Leaves with known values: parameter id, element type, bytes.
+    pub(crate) fn leaves(&self) -> Vec<(u32, DType, Arc<[u8]>)> {
+        let mut v: Vec<_> = self.ids.iter().map(|(k, &id)| (id, k.0, k.2.clone())).collect();
+        v.sort_by_key(|x| x.0);
+        v
     }
 
     fn of(&mut self, a: &ArrayShape, b: &Arc<[u8]>) -> u32 {
@@ -158,6 +165,9 @@ impl Lifter<'_> {
                     self.st.special(dt, id)
                 }
             },
+            Element::Float(x) if x == 0.0 && x.is_sign_negative() && !self.st.rules.reals => {
+                self.st.special(dt, NEG_ZERO)
+            }
             Element::Float(x) if x == 0.0 => self.st.zero(dt),
             Element::Float(f64::INFINITY) => {
                 let v = self.st.special(dt, NEG_INF);

@@ -137,7 +137,10 @@ impl Lifter<'_> {
             return self.st.as_bool(v) == Some(unit);
         }
         match op {
-            Monoid::Add => self.st.is_zero(v),
+            Monoid::Add => {
+                use scalify_terms::{Op, arith::NEG_ZERO};
+                self.st.is_zero(v) || self.st.class(v.r.class).op == Op::Const(NEG_ZERO)
+            }
             Monoid::Mul => self.st.as_const(v) == Some(Coef::ONE),
             Monoid::Max | Monoid::Min => {
                 let want_neg = op == Monoid::Max;
@@ -173,6 +176,9 @@ impl Lifter<'_> {
             } else {
                 dims.push(a.clone());
             }
+        }
+        if bound.iter().any(|&a| self.st.lins.size(a) == 0) {
+            return Ok(Lv::T(Tv { val: init, dims }));
         }
         let mut r = self.reduce_over(op, d, &x.val, &bound)?;
         if !self.is_identity(op, d, &init) {
@@ -219,7 +225,7 @@ impl Lifter<'_> {
             self.st.refine(&mut a, l, &mut b, r).ok_or("dimension splits clash")?;
         }
         for &(l, r) in &pairs {
-            map.extend(b.dims[r].iter().copied().zip(a.dims[l].iter().copied()));
+            self.st.pair_atoms(&b.dims[r], &a.dims[l], &mut map).ok_or(REACH)?;
         }
         self.st.rename(&mut b, &map).ok_or(REACH)?;
         let bound: SmallVec<[Ax; 8]> =
@@ -363,7 +369,7 @@ impl Lifter<'_> {
         // Contract features.
         x.dims[xf] = x_feat.clone();
         self.st.refine(&mut x, xf, &mut k, ki).ok_or("dimension splits clash")?;
-        map.extend(k.dims[ki].iter().copied().zip(x.dims[xf].iter().copied()));
+        self.st.pair_atoms(&k.dims[ki], &x.dims[xf], &mut map).ok_or(REACH)?;
         bound.extend(x.dims[xf].iter().copied());
         self.st.rename(&mut k, &map).ok_or(REACH)?;
         k_out = k.dims[ko].clone();
@@ -396,11 +402,10 @@ impl Lifter<'_> {
             self.st
                 .refine(&mut idx, b as usize, &mut x, o as usize)
                 .ok_or("dimension splits clash")?;
-            let map: SmallVec<[(Ax, Ax); 4]> = x.dims[o as usize]
-                .iter()
-                .copied()
-                .zip(idx.dims[b as usize].iter().copied())
-                .collect();
+            let mut map: SmallVec<[(Ax, Ax); 8]> = SmallVec::new();
+            self.st
+                .pair_atoms(&x.dims[o as usize], &idx.dims[b as usize], &mut map)
+                .ok_or(REACH)?;
             self.st.rename(&mut x, &map).ok_or(REACH)?;
         }
         let component = |s: &mut Self, idx: &Tv, c: usize| -> Result<Val, String> {
