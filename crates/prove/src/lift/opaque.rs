@@ -50,7 +50,8 @@ impl Lifter<'_> {
         let mut s = match &ins.attrs {
             Attrs::Fusion { .. } | Attrs::None | Attrs::Async { .. } => String::new(),
             Attrs::Dot(d) => format!(
-                "{:?}{:?}{:?}{:?}{:?}{:?}{:?}",
+                "{:?}{:?}{:?}{:?}{:?}{:?}{:?}{:?}",
+                d.algorithm.map(|x| m.str(x)),
                 d.lhs_batch,
                 d.rhs_batch,
                 d.lhs_contracting,
