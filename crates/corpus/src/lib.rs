@@ -1,6 +1,8 @@
 //! Cases on disk: a folder with `case.json`, a baseline and distributed
 //! modules in several forms; and what is expected of the verdict.
 
+pub mod third;
+
 use anyhow::Context;
 use scalify_claim::{Assume, Claim, Mesh, PartitionSpec, Selector};
 use scalify_ir::Module;

@@ -1,5 +1,5 @@
-//! Every case of `tests/corpus/hand`, in all its forms: right pairs are
-//! proved (except those listed in `not_yet.txt`, which must not be), wrong
+//! Every case of `tests/corpus/hand` and `tests/pairs`, in all its forms: right
+//! pairs are proved (except those listed in `not_yet.txt`, which must not be), wrong
 //! ones never; and each program is proved equal to itself.
 
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 const FORMS: [&str; 3] = ["dist", "dist.body", "dist.spmd"];
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests")
 }
 
 fn why(o: &Outcome) -> String {
@@ -68,18 +68,19 @@ fn run(dir: &Path, not_yet: bool) -> Result<(), Failed> {
 
 fn main() {
     let args = Arguments::from_args();
-    let dir = root().join("hand");
-    let list = std::fs::read_to_string(root().join("not_yet.txt")).unwrap_or_default();
-    let not_yet: Vec<&str> = list.lines().filter_map(|l| l.split_whitespace().next()).collect();
     let mut trials = Vec::new();
-    for e in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
-        let path = e.path();
-        let name = e.file_name().to_string_lossy().into_owned();
-        if !path.join("case.json").exists() {
-            continue;
+    for (dir, list) in [("corpus/hand", "corpus/not_yet.txt"), ("pairs", "pairs/not_yet.txt")] {
+        let list = std::fs::read_to_string(root().join(list)).unwrap_or_default();
+        let not_yet: Vec<&str> = list.lines().filter_map(|l| l.split_whitespace().next()).collect();
+        for e in std::fs::read_dir(root().join(dir)).into_iter().flatten().flatten() {
+            let path = e.path();
+            let name = e.file_name().to_string_lossy().into_owned();
+            if !path.join("case.json").exists() {
+                continue;
+            }
+            let late = not_yet.contains(&name.as_str());
+            trials.push(Trial::test(name, move || run(&path, late)));
         }
-        let late = not_yet.contains(&name.as_str());
-        trials.push(Trial::test(name, move || run(&path, late)));
     }
     trials.sort_by(|a, b| a.name().cmp(b.name()));
     libtest_mimic::run(&args, trials).exit();

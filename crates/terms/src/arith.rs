@@ -16,6 +16,9 @@ use smallvec::SmallVec;
 /// Sums longer than this are not flattened into their user.
 const MAX_FLAT: usize = 64;
 
+/// Most terms over which a sum is distributed.
+const MAX_SUMS_ADDED: usize = 8;
+
 /// Most pieces that a sum is split into.
 const MAX_RUNS_OUT: usize = 8;
 
@@ -531,6 +534,17 @@ impl Store {
                     continue;
                 }
             }
+            if let Some(terms) = self.sums_added(dt, &flat)? {
+                let mut out: SmallVec<[Val; 4]> = SmallVec::new();
+                for t in terms {
+                    let mut map = Subst::new();
+                    let fresh = self.fresh_like(&bound, &mut map);
+                    let k = self.coefs.mul(t.coef, coef)?;
+                    let f = self.subst_factors(dt, &[Arg { coef: Coef::ONE, ..t }], &map)?;
+                    out.push(self.sum_prod(dt, k, f, &fresh)?);
+                }
+                return self.add(dt, &out);
+            }
             if self.rules.finite && flat.len() == 1 && flat[0].pow == 2 {
                 if let Some(parts) = self.expand_square(dt, &flat[0], &bound)? {
                     let mut terms: SmallVec<[Val; 4]> = SmallVec::new();
@@ -569,6 +583,24 @@ impl Store {
             return self.scale(&v, coef);
         }
         None
+    }
+
+    /// The terms of a sole factor that is an addition of sums: partial sums
+    /// added before their reduction are reduced one by one.
+    #[allow(clippy::type_complexity)]
+    fn sums_added(&mut self, dt: Dt, flat: &[Arg]) -> Option<Option<SmallVec<[Arg; 4]>>> {
+        let [a] = flat else { return Some(None) };
+        let c = self.class(a.r.class);
+        let sums = a.pow == 1
+            && c.op == Op::Add
+            && c.dt == dt
+            && c.args.len() <= MAX_SUMS_ADDED
+            && c.args.iter().all(|x| self.class(x.r.class).op == Op::Sum);
+        if !sums {
+            return Some(None);
+        }
+        let (terms, _) = self.open(&a.r)?;
+        Some(Some(terms))
     }
 
     /// The factor that is pieces along an axis that is free in the sum and

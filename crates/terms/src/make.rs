@@ -268,22 +268,34 @@ impl Store {
         if !many {
             self.fuse(b, &mut parts, &mut pas, &mut masks, first_shared);
         }
-        // A bound axis that only counts down is turned round.
+        // A bound axis that counts down more often than up is turned round; as
+        // often: by the least classes that do not read it both ways alike.
         if !b.captured {
+            let mut by_class: SmallVec<[usize; 8]> = (0..args.len()).collect();
+            by_class.sort_by_key(|&k| (args[k].r.class, args[k].pow));
             for pa in first_shared..pas.len() {
                 if pas[pa].bound.is_none() || pas[pa].size == 0 {
                     continue;
                 }
-                let mut any = false;
-                let all_neg = parts.iter().all(|p| {
-                    p.terms.iter().all(|t| {
-                        t.1 != pa || {
-                            any = true;
-                            t.0 < 0
+                let (mut net, mut lead) = (0i64, 0i64);
+                let mut i = 0;
+                while i < by_class.len() {
+                    let class = args[by_class[i]].r.class;
+                    let mut group = 0i64;
+                    while i < by_class.len() && args[by_class[i]].r.class == class {
+                        for o in &occs[by_class[i]] {
+                            for t in parts[o.part].terms.iter().filter(|t| t.1 == pa) {
+                                group += t.0.signum();
+                            }
                         }
-                    })
-                });
-                if any && all_neg {
+                        i += 1;
+                    }
+                    net += group;
+                    if lead == 0 {
+                        lead = group;
+                    }
+                }
+                if net < 0 || (net == 0 && lead < 0) {
                     let n = pas[pa].size - 1;
                     for p in parts.iter_mut() {
                         for t in p.terms.iter_mut().filter(|t| t.1 == pa) {
