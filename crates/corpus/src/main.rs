@@ -48,7 +48,8 @@ fn main() -> anyhow::Result<()> {
             let Some(bp) = find(&c, bp) else { continue };
             let base = module(&bp)?;
             for f in &forms {
-                let file = if records { format!("{f}.post_spmd.hlo.txt") } else { format!("{f}.hlo.txt") };
+                let file =
+                    if records { format!("{f}.post_spmd.hlo.txt") } else { format!("{f}.hlo.txt") };
                 let Some(dp) = find(&c, &file) else { continue };
                 let case = if records { third::read(&c, f) } else { Case::read(&c) };
                 let case = match case {
