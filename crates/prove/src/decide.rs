@@ -39,6 +39,7 @@ pub(crate) struct Attempt {
     pub(crate) events: Vec<(u32, String)>,
     pub(crate) stop: Option<Stop>,
     pub(crate) replaced: usize,
+    pub(crate) constants: Vec<crate::probe::Leaf>,
 }
 
 /// One output of an attempt.
@@ -375,6 +376,7 @@ pub(crate) fn attempt(
         events,
         stop,
         replaced,
+        constants: consts.leaves(),
     }
 }
 

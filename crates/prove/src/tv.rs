@@ -51,8 +51,13 @@ pub trait TvOps {
     fn index_dim(&mut self, t: &mut Tv, i: usize, index: LinId) -> Option<()>;
     /// Replacement of `atoms` by the digits of `index`.
     fn digits_of(&mut self, atoms: &[Ax], index: LinId, map: &mut Subst) -> Option<()>;
-    /// Joins atoms of a dimension where the term only reads their joint index.
+    /// Joins atoms of dimension `i` where the term only reads their joint index.
+    fn fuse_dim(&mut self, t: &mut Tv, i: usize) -> Option<()>;
+    /// [`TvOps::fuse_dim`] of every dimension.
     fn fuse_dims(&mut self, t: &mut Tv) -> Option<()>;
+    /// Adds the renaming of `from` to `to`; `None` unless they are as many
+    /// atoms of the same sizes.
+    fn pair_atoms(&self, from: &[Ax], to: &[Ax], map: &mut SmallVec<[(Ax, Ax); 8]>) -> Option<()>;
     /// Row-major reshape.
     fn reshape(&mut self, t: &Tv, sizes: &[i64]) -> Option<Tv>;
 }
@@ -157,8 +162,10 @@ impl TvOps for Store {
                 }
             }
         }
-        let map: SmallVec<[(Ax, Ax); 8]> =
-            b.dims.iter().flatten().zip(a.dims.iter().flatten()).map(|(&x, &y)| (x, y)).collect();
+        let mut map: SmallVec<[(Ax, Ax); 8]> = SmallVec::new();
+        for (x, y) in b.dims.iter().zip(&a.dims) {
+            self.pair_atoms(x, y, &mut map)?;
+        }
         self.rename(b, &map)
     }
 
@@ -192,6 +199,19 @@ impl TvOps for Store {
         Some(out)
     }
 
+    fn pair_atoms(&self, from: &[Ax], to: &[Ax], map: &mut SmallVec<[(Ax, Ax); 8]>) -> Option<()> {
+        if from.len() != to.len() {
+            return None;
+        }
+        for (&x, &y) in from.iter().zip(to) {
+            if self.lins.size(x) != self.lins.size(y) {
+                return None;
+            }
+            map.push((x, y));
+        }
+        Some(())
+    }
+
     fn digits_of(&mut self, atoms: &[Ax], index: LinId, map: &mut Subst) -> Option<()> {
         let mut rest = index;
         for (k, &a) in atoms.iter().enumerate().rev() {
@@ -220,9 +240,7 @@ impl TvOps for Store {
         if t.dims[i].is_empty() {
             return Some(());
         }
-        if t.dims[i].len() > 1 {
-            self.fuse_dims(t)?;
-        }
+        self.fuse_dim(t, i)?;
         let mut m = Subst::new();
         let atoms = t.dims[i].clone();
         self.digits_of(&atoms, index, &mut m)?;
@@ -232,7 +250,11 @@ impl TvOps for Store {
     }
 
     fn fuse_dims(&mut self, t: &mut Tv) -> Option<()> {
-        for i in 0..t.dims.len() {
+        (0..t.dims.len()).try_for_each(|i| self.fuse_dim(t, i))
+    }
+
+    fn fuse_dim(&mut self, t: &mut Tv, i: usize) -> Option<()> {
+        {
             'again: loop {
                 for p in 0..t.dims[i].len().saturating_sub(1) {
                     let (x, y) = (t.dims[i][p], t.dims[i][p + 1]);
@@ -327,7 +349,7 @@ impl Joins for Store {
         if t.dims[i].len() < 2 {
             return Some(());
         }
-        self.fuse_dims(t)?;
+        self.fuse_dim(t, i)?;
         if t.dims[i].len() < 2 {
             return Some(());
         }

@@ -189,6 +189,12 @@ impl Store {
             }
         }
         let n = out.len();
+        // inf - inf and NaN - NaN are NaN.
+        let nan = out.iter().find(|a| a.coef == Coef::ZERO && self.is_not_finite(&a.r)).cloned();
+        if let Some(a) = nan {
+            let v = self.special(self.class(a.r.class).dt, NAN);
+            out.push(Self::arg(&v));
+        }
         out.retain(|a| a.coef != Coef::ZERO);
         if out.len() < n {
             self.assume("x - x = 0");
@@ -253,6 +259,9 @@ impl Store {
     /// A product in normal form from factors with coefficient 1.
     pub(crate) fn product(&mut self, dt: Dt, mut coef: Coef, f: Factors) -> Option<Val> {
         if coef == Coef::ZERO {
+            if f.iter().any(|a| a.pow > 0 && self.is_not_finite(&a.r)) {
+                return Some(self.special(dt, NAN));
+            }
             if !f.is_empty() && dt != Dt::INT {
                 self.assume("0 * x = 0");
             }
@@ -310,6 +319,19 @@ impl Store {
                     exp_n += 1;
                     exp_one = Some(a);
                 }
+                Op::Ew(s) if s == self.known.sqrt && (a.pow < 0 || a.pow > 1) => {
+                    // sqrt(s)^p of a constant: whole powers of s stand outside.
+                    let x = c.args[0].clone();
+                    if self.class(x.r.class).op == Op::One {
+                        let k = self.coefs.pow(x.coef, a.pow.div_euclid(2))?;
+                        *coef = self.coefs.mul(*coef, k)?;
+                        if a.pow.rem_euclid(2) == 1 {
+                            flat.push(Arg { pow: 1, ..a });
+                        }
+                    } else {
+                        flat.push(a);
+                    }
+                }
                 Op::Ew(s) if (s == self.known.ind || s == self.known.b2f) && a.pow > 1 => {
                     flat.push(Arg { pow: 1, ..a });
                 }
@@ -352,15 +374,20 @@ impl Store {
         }
         // Merge equal factors.
         if flat.len() > 1 {
-            flat.sort_by(|x, y| x.r.cmp(&y.r));
+            flat.sort_by(|x, y| x.r.cmp(&y.r).then(x.pow.cmp(&y.pow)));
             let mut out: Factors = SmallVec::with_capacity(flat.len());
             for a in flat.drain(..) {
                 match out.last_mut() {
-                    Some(l) if l.r == a.r => {
+                    // An indicator over itself is no 1 where it is 0, nor is an
+                    // infinity.
+                    Some(l)
+                        if l.r == a.r
+                            && ((l.pow > 0) == (a.pow > 0)
+                                || !(self.is_indicator(&l.r) || self.is_not_finite(&l.r))) =>
+                    {
                         l.pow = l.pow.checked_add(a.pow)?;
-                        let is_bit = self.is_indicator(&l.r);
-                        if is_bit && l.pow > 1 {
-                            l.pow = 1;
+                        if self.is_indicator(&l.r) {
+                            l.pow = l.pow.clamp(-1, 1);
                         }
                     }
                     _ => out.push(a),
@@ -374,6 +401,11 @@ impl Store {
             flat = out;
         }
         Some(flat)
+    }
+
+    /// True of the constants infinity and NaN.
+    fn is_not_finite(&self, r: &Ref) -> bool {
+        matches!(self.class(r.class).op, Op::Const(NEG_INF | NAN))
     }
 
     pub(crate) fn is_indicator(&self, r: &Ref) -> bool {
@@ -419,6 +451,9 @@ impl Store {
         f: Factors,
         bound: &[Ax],
     ) -> Option<Val> {
+        if bound.iter().any(|&b| self.lins.size(b) == 0) {
+            return Some(if dt == Dt::INT { self.int(0) } else { self.zero(dt) });
+        }
         let mut bound: SmallVec<[Ax; 4]> = SmallVec::from_slice(bound);
         let mut flat = self.flatten(dt, &mut coef, f)?;
         for round in 0..64 {
@@ -1135,6 +1170,22 @@ impl Store {
         self.prod(dt, &factors)
     }
 
+    /// Square root. That of a positive fraction is a fraction times the root
+    /// of a square-free integer.
+    pub fn sqrt(&mut self, dt: Dt, v: &Val) -> Option<Val> {
+        if self.rules.reals && self.class(v.r.class).op == Op::One {
+            if let Some((k, s)) = self.coefs.square_root(v.coef) {
+                if s == Coef::ONE {
+                    return Some(self.constant(dt, k));
+                }
+                let x = self.constant(dt, s);
+                let r = self.ew(self.known.sqrt, dt, false, &[x]);
+                return self.scale(&r, k);
+            }
+        }
+        Some(self.ew(self.known.sqrt, dt, false, std::slice::from_ref(v)))
+    }
+
     /// Natural logarithm.
     pub fn log(&mut self, dt: Dt, v: &Val) -> Option<Val> {
         let log = self.known.log;
@@ -1229,6 +1280,8 @@ impl Store {
 pub const NEG_INF: u32 = 0;
 /// Id of the constant NaN.
 pub const NAN: u32 = 1;
+/// Id of minus zero, where it is kept apart from zero.
+pub const NEG_ZERO: u32 = 2;
 /// First id free for other special constants.
 pub const FIRST_SPECIAL: u32 = 16;
 

@@ -2,9 +2,13 @@
 //! nodes and computes in `f64`.
 
 use crate::lin::{Ax, BOUND_SLOT, LinId, Lins, OWN_SLOT};
-use crate::store::{Op, Ref, Store, Val};
+use crate::store::{ClassId, Op, Ref, Store, Val};
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
+use smallvec::SmallVec;
+use std::cell::{Cell, RefCell};
+
+mod functions;
 
 /// Input arrays by parameter id, row-major over the class's axes.
 pub type Inputs = HashMap<u32, Vec<f64>, FxBuildHasher>;
@@ -12,19 +16,27 @@ pub type Inputs = HashMap<u32, Vec<f64>, FxBuildHasher>;
 /// Values of atoms or slots.
 type Env = HashMap<Ax, i64, FxBuildHasher>;
 
+/// What an operator does to its arguments; NaN: not known.
+pub type Function = fn(&[f64]) -> f64;
+
 /// Evaluates values of one store.
 pub struct Evaluator<'a> {
     store: &'a Store,
     inputs: &'a Inputs,
     /// Meaning of operators by name; arguments to result.
-    pub functions: HashMap<String, fn(&[f64]) -> f64, FxBuildHasher>,
+    pub functions: HashMap<String, Function, FxBuildHasher>,
+    /// Most steps (elements of reductions and reads) of all calls together.
+    pub max_steps: u64,
+    steps: Cell<u64>,
+    memo: RefCell<HashMap<(ClassId, SmallVec<[i64; 4]>), Option<f64>, FxBuildHasher>>,
 }
 
 impl<'a> Evaluator<'a> {
-    /// An evaluator that knows the operators of this crate.
+    /// An evaluator that knows the operators of this crate and the elementwise
+    /// operators of HLO, as functions of the reals and of wrapping integers.
     pub fn new(store: &'a Store, inputs: &'a Inputs) -> Self {
-        let mut functions: HashMap<String, fn(&[f64]) -> f64, FxBuildHasher> = HashMap::default();
-        let table: [(&str, fn(&[f64]) -> f64); 14] = [
+        let mut functions: HashMap<String, Function, FxBuildHasher> = HashMap::default();
+        let table: [(&str, Function); 17] = [
             ("exponential", |a| a[0].exp()),
             ("log", |a| a[0].ln()),
             ("sqrt", |a| a[0].sqrt()),
@@ -38,20 +50,35 @@ impl<'a> Evaluator<'a> {
             ("eq0", |a| f64::from(a[0] == 0.0)),
             ("add", |a| a[0] + a[1]),
             ("multiply", |a| a[0] * a[1]),
+            ("divide", |a| a[0] / a[1]),
             ("convert-int", |a| a[0]),
+            ("convert", |a| a[0]),
+            ("pred-eq", |a| f64::from(a[0] == a[1])),
         ];
         for (n, f) in table {
             functions.insert(n.to_owned(), f);
         }
-        Evaluator { store, inputs, functions }
+        functions::floats(&mut functions);
+        functions::ints(&mut functions);
+        Evaluator {
+            store,
+            inputs,
+            functions,
+            max_steps: 1 << 40,
+            steps: Cell::new(0),
+            memo: RefCell::default(),
+        }
     }
 
     /// Value at a point of the atoms; `None` if it reads out of range, an
     /// unknown operator or a special constant other than minus infinity.
     pub fn value(&self, v: &Val, axes: &[Ax], point: &[i64]) -> Option<f64> {
         let env: Env = axes.iter().copied().zip(point.iter().copied()).collect();
-        let x = self.read(&v.r, &env)?;
-        Some(self.scaled(v.coef, x))
+        if v.coef == crate::Coef::ZERO {
+            return Some(0.0);
+        }
+        let x = self.scaled(v.coef, self.read(&v.r, &env)?);
+        (!x.is_nan()).then_some(x)
     }
 
     fn scaled(&self, c: crate::Coef, x: f64) -> f64 {
@@ -88,11 +115,31 @@ impl<'a> Evaluator<'a> {
     }
 
     fn read(&self, r: &Ref, env: &Env) -> Option<f64> {
-        let mut at = Vec::with_capacity(r.m.len());
+        let mut at: SmallVec<[i64; 4]> = SmallVec::with_capacity(r.m.len());
         for &l in &r.m {
             at.push(self.lin(l, env)?);
         }
-        let c = self.store.class(r.class);
+        let key = (r.class, at);
+        if let Some(&v) = self.memo.borrow().get(&key) {
+            return v;
+        }
+        let v = self.class_at(r.class, &key.1);
+        if self.steps.get() <= self.max_steps {
+            self.memo.borrow_mut().insert(key, v);
+        }
+        v
+    }
+
+    /// Counts a step; `None` once there were too many.
+    fn step(&self) -> Option<()> {
+        self.steps.set(self.steps.get() + 1);
+        (self.steps.get() <= self.max_steps).then_some(())
+    }
+
+    /// Value of a class at indices of its axes.
+    fn class_at(&self, class: ClassId, at: &[i64]) -> Option<f64> {
+        self.step()?;
+        let c = self.store.class(class);
         for (i, n) in at.iter().zip(&c.sizes) {
             if *n != crate::UNBOUNDED && (*i < 0 || i >= n) {
                 return None;
@@ -115,6 +162,7 @@ impl<'a> Evaluator<'a> {
                 return a.get(flat()).map(|&c| self.store.coefs.to_f64(c));
             }
             Op::Const(crate::arith::NEG_INF) => return Some(f64::NEG_INFINITY),
+            Op::Const(crate::arith::NEG_ZERO) => return Some(-0.0),
             Op::Const(_) | Op::Opq(_) => return None,
             _ => {}
         }
@@ -147,7 +195,11 @@ impl<'a> Evaluator<'a> {
             Op::And | Op::AndR => 1.0,
             _ => 0.0,
         };
-        for k in 0..total.max(1) {
+        if total == 0 {
+            return Some(acc);
+        }
+        for k in 0..total {
+            self.step()?;
             let mut r = k;
             for (i, &n) in c.bound.iter().enumerate().rev() {
                 inner.insert(BOUND_SLOT + i as Ax, r % n);
@@ -165,7 +217,7 @@ impl<'a> Evaluator<'a> {
                     let bit = |a: &crate::Arg| self.store.is_indicator(&a.r);
                     let mut dead = false;
                     for a in c.args.iter().filter(|a| bit(a)) {
-                        dead |= self.read(&a.r, &inner)? == 0.0;
+                        dead |= a.pow > 0 && self.read(&a.r, &inner)? == 0.0;
                     }
                     if dead {
                         p = 0.0;
@@ -189,16 +241,40 @@ impl<'a> Evaluator<'a> {
                         }
                     }
                 }
+                Op::Ew(s) if self.store.sym_text(s) == "select" => {
+                    // A branch that is not taken may read out of range.
+                    let p = &c.args[0];
+                    let p = p.coef != crate::Coef::ZERO && self.read(&p.r, &inner)? != 0.0;
+                    let a = &c.args[if p { 1 } else { 2 }];
+                    acc = if a.coef == crate::Coef::ZERO {
+                        0.0
+                    } else {
+                        self.scaled(a.coef, self.read(&a.r, &inner)?)
+                    };
+                }
                 Op::Ew(s) => {
                     let mut x = Vec::new();
                     for a in &c.args {
-                        // A branch that is not taken may read out of range.
-                        x.push(match self.read(&a.r, &inner) {
-                            Some(y) => self.scaled(a.coef, y),
-                            None => return None,
+                        x.push(if a.coef == crate::Coef::ZERO {
+                            0.0
+                        } else {
+                            self.scaled(a.coef, self.read(&a.r, &inner)?)
                         });
                     }
-                    acc = (self.functions.get(self.store.sym_text(s))?)(&x);
+                    if x.iter().any(|v| v.is_nan()) {
+                        return None;
+                    }
+                    let name = self.store.sym_text(s);
+                    let from_int = self.store.class(c.args[0].r.class).dt == crate::Dt::INT;
+                    let f = match name.strip_prefix("convert:") {
+                        Some(d) if from_int => self.functions.get(&format!("wrap:{d}")),
+                        _ if name.starts_with("operand-rounding:") => self.functions.get("convert"),
+                        _ => self.functions.get(name),
+                    };
+                    acc = f?(&x);
+                    if acc.is_nan() {
+                        return None;
+                    }
                 }
                 _ => return None,
             }

@@ -6,7 +6,7 @@
 //! wherever the guard fails) is dropped.
 
 use crate::coef::Coef;
-use crate::store::{Arg, Dt, Op, Ref, Store, Val};
+use crate::store::{Arg, Dt, Op, Store, Val};
 use smallvec::SmallVec;
 
 type Factors = SmallVec<[Arg; 4]>;
@@ -39,7 +39,7 @@ impl Store {
         }
         // A one-hot read, else a bare indicator of an equation.
         let bare = |s: &Store, a: &Arg| {
-            s.is_indicator(&a.r) && {
+            a.pow == 1 && s.is_indicator(&a.r) && {
                 let p = &s.class(a.r.class).args[0].r;
                 s.class(p.class).op == Op::Ew(s.known.eq0)
             }
@@ -51,7 +51,7 @@ impl Store {
         let mut truths: SmallVec<[Val; 4]> = SmallVec::new();
         let mut guards: SmallVec<[usize; 4]> = SmallVec::new();
         for (i, a) in flat.iter().enumerate() {
-            if selecting(self, a) && i != k {
+            if selecting(self, a) && a.pow > 0 && i != k {
                 guards.push(i);
             }
         }
@@ -73,7 +73,7 @@ impl Store {
         let mut changed = false;
         let mut equations: SmallVec<[Val; 2]> = SmallVec::new();
         for x in args.iter_mut() {
-            if !self.is_indicator(&x.r) {
+            if !self.is_indicator(&x.r) || x.pow != 1 {
                 continue;
             }
             let num = self.class(x.r.class).op;
@@ -126,7 +126,7 @@ impl Store {
             Op::Ew(s) if s == self.known.select => {
                 let (a, _) = self.open(&v.r)?;
                 let (x, y) = (self.val_of(&a[1]), self.val_of(&a[2]));
-                match self.truth(&a[0].r, truths) {
+                match self.truth(&a[0], truths) {
                     Some(true) => self.under(&x, truths, depth - 1)?,
                     Some(false) => self.under(&y, truths, depth - 1)?,
                     None => return Some(v.clone()),
@@ -134,7 +134,7 @@ impl Store {
             }
             Op::Ew(s) if s == self.known.ind || s == self.known.b2f => {
                 let (a, _) = self.open(&v.r)?;
-                match self.truth(&a[0].r, truths) {
+                match self.truth(&a[0], truths) {
                     Some(t) => self.int(i64::from(t)),
                     None => return Some(v.clone()),
                 }
@@ -164,24 +164,23 @@ impl Store {
                     let t = self.val_of(x);
                     parts.push(self.under(&t, truths, depth - 1)?);
                 }
-                let mut keep: SmallVec<[Val; 4]> = SmallVec::new();
-                for i in 0..parts.len() {
+                // Dropped one by one, each below one that is still there.
+                let mut keep = parts;
+                let mut i = 0;
+                while i < keep.len() {
                     let mut dominated = false;
-                    for j in 0..parts.len() {
-                        if i == j || dominated {
-                            continue;
+                    for j in (0..keep.len()).filter(|&j| j != i) {
+                        let n = self.scale(&keep[i], Coef::NEG)?;
+                        let d = self.add(Dt::INT, &[keep[j].clone(), n])?;
+                        if self.nonnegative_under(&d, truths)? {
+                            dominated = true;
+                            break;
                         }
-                        let n = self.scale(&parts[i], Coef::NEG)?;
-                        let d = self.add(Dt::INT, &[parts[j].clone(), n])?;
-                        // parts[j] >= parts[i] by a truth; ties once only.
-                        dominated = self.nonnegative_under(&d, truths)?
-                            && (j > i || !keep.is_empty() || {
-                                let z = self.scale(&d, Coef::NEG)?;
-                                !self.nonnegative_under(&z, truths)?
-                            });
                     }
-                    if !dominated {
-                        keep.push(parts[i].clone());
+                    if dominated {
+                        keep.remove(i);
+                    } else {
+                        i += 1;
                     }
                 }
                 self.max(Dt::INT, &keep)?
@@ -193,8 +192,12 @@ impl Store {
 
     /// Truth value of a predicate that is one of the truths or the negation
     /// of one.
-    fn truth(&mut self, p: &Ref, truths: &[Val]) -> Option<bool> {
-        let v = Val { coef: Coef::ONE, r: p.clone(), dt: Dt::BOOL };
+    fn truth(&mut self, p: &Arg, truths: &[Val]) -> Option<bool> {
+        // A read that became a constant carries it in its coefficient.
+        let v = Val { coef: p.coef, r: p.r.clone(), dt: Dt::BOOL };
+        if let Some(b) = self.as_bool(&v) {
+            return Some(b);
+        }
         if truths.contains(&v) {
             return Some(true);
         }
@@ -202,11 +205,11 @@ impl Store {
         if truths.contains(&n) {
             return Some(false);
         }
-        if self.class(p.class).op == Op::And {
-            let (a, _) = self.open(p)?;
+        if self.class(p.r.class).op == Op::And {
+            let (a, _) = self.open(&p.r)?;
             let mut all = true;
             for x in &a {
-                match self.truth(&x.r, truths) {
+                match self.truth(x, truths) {
                     Some(true) => {}
                     Some(false) => return Some(false),
                     None => all = false,
@@ -215,7 +218,7 @@ impl Store {
             return all.then_some(true);
         }
         if self.class(n.r.class).op == Op::And {
-            return self.truth(&n.r.clone(), truths).map(|t| !t);
+            return self.truth(&Self::arg(&n), truths).map(|t| !t);
         }
         None
     }

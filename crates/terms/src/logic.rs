@@ -93,6 +93,9 @@ impl Store {
 
     /// Conjunction over the bound atoms.
     pub fn and_over(&mut self, p: &Val, bound: &[Ax]) -> Option<Val> {
+        if bound.iter().any(|&b| self.lins.size(b) == 0) {
+            return Some(self.bool(true));
+        }
         let bound: SmallVec<[Ax; 4]> =
             bound.iter().copied().filter(|&b| self.ref_mentions(&p.r, b)).collect();
         if bound.is_empty() || self.as_bool(p).is_some() {

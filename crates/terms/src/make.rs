@@ -727,6 +727,16 @@ impl Store {
             }
             out.push(Arg { coef: a.coef, pow: a.pow, r: Ref { class: a.r.class, m } });
         }
+        // Bound axes that nothing reads count: one axis of their joint size.
+        if !b.captured {
+            let unread: i64 = (0..b.bound.len())
+                .filter(|&k| !pas.iter().any(|p| p.bound == Some(k)))
+                .map(|k| self.lins.size(b.bound[k]))
+                .fold(1, i64::saturating_mul);
+            if unread != 1 {
+                bound.push(unread);
+            }
+        }
         let mut key: SmallVec<[u32; 32]> = SmallVec::new();
         push_op(&mut key, b.op, b.dt);
         key.push(free.len() as u32 | (bound.len() as u32) << 16);

@@ -124,6 +124,10 @@ impl Store {
 
     /// The largest value over the bound atoms.
     pub fn max_over(&mut self, dt: Dt, v: &Val, bound: &[Ax]) -> Option<Val> {
+        if bound.iter().any(|&b| self.lins.size(b) == 0) {
+            // Nothing to take the largest of.
+            return (dt != Dt::INT).then(|| self.special(dt, crate::arith::NEG_INF));
+        }
         let bound: SmallVec<[Ax; 4]> =
             bound.iter().copied().filter(|&b| self.ref_mentions(&v.r, b)).collect();
         if bound.is_empty() || v.coef == Coef::ZERO {

@@ -218,6 +218,10 @@ impl Lifter<'_> {
             Subtract => st.scale(&v[1], Coef::NEG).and_then(|n| st.add(dt, &[v[0].clone(), n])),
             Negate => st.scale(&v[0], Coef::NEG),
             Multiply => st.mul(dt, &v[0], &v[1]),
+            // The sign of a zero is not kept by the laws of the reals.
+            Divide if st.rules.reals && st.is_zero(&v[1]) => {
+                return Err("division by the constant zero".to_owned());
+            }
             Divide => st.prod(dt, &[(v[0].clone(), 1), (v[1].clone(), -1)]),
             Maximum => st.max(dt, v),
             Minimum => st.min(dt, v),
@@ -227,15 +231,8 @@ impl Lifter<'_> {
             }
             Exponential => st.exp(dt, &v[0]),
             Log => st.log(dt, &v[0]),
-            Sqrt if st.rules.reals => {
-                let s = st.sym("sqrt");
-                Some(st.ew(s, dt, false, v))
-            }
-            Rsqrt if st.rules.reals => {
-                let s = st.sym("sqrt");
-                let r = st.ew(s, dt, false, v);
-                st.prod(dt, &[(r, -1)])
-            }
+            Sqrt if st.rules.reals => st.sqrt(dt, &v[0]),
+            Rsqrt if st.rules.reals => st.sqrt(dt, &v[0]).and_then(|r| st.prod(dt, &[(r, -1)])),
             Abs => {
                 let k = st.coefs.abs(v[0].coef);
                 let one = Val { coef: Coef::ONE, ..v[0].clone() };

@@ -5,7 +5,7 @@ use crate::tv::{Tv, TvOps};
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use scalify_ir::{ArrayShape, Attrs, DType, InstrId, Literal, LiteralData};
-use scalify_terms::arith::{FIRST_SPECIAL, NAN, NEG_INF};
+use scalify_terms::arith::{FIRST_SPECIAL, NAN, NEG_INF, NEG_ZERO};
 use scalify_terms::{Coef, Dt, Lins, Val};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -28,6 +28,13 @@ impl ConstTable {
     pub(crate) fn unknown(&mut self) -> u32 {
         self.next += 1;
         FIRST_CONST + self.next
+    }
+
+    /// Leaves with known values: parameter id, element type, bytes.
+    pub(crate) fn leaves(&self) -> Vec<(u32, DType, Arc<[u8]>)> {
+        let mut v: Vec<_> = self.ids.iter().map(|(k, &id)| (id, k.0, k.2.clone())).collect();
+        v.sort_by_key(|x| x.0);
+        v
     }
 
     fn of(&mut self, a: &ArrayShape, b: &Arc<[u8]>) -> u32 {
@@ -87,6 +94,8 @@ fn half_to_f64(h: u16) -> f64 {
     }
 }
 
+/// Largest numerator and denominator under a root that a literal stands for.
+const MAX_ROOT: i64 = 256;
 /// Largest denominator of a simple fraction: few floats are near one by chance.
 const MAX_DENOMINATOR: i64 = 1024;
 /// The same for a numerator up to [`SMALL_NUMERATOR`], e.g. one over a count.
@@ -156,6 +165,9 @@ impl Lifter<'_> {
                     self.st.special(dt, id)
                 }
             },
+            Element::Float(x) if x == 0.0 && x.is_sign_negative() && !self.st.rules.reals => {
+                self.st.special(dt, NEG_ZERO)
+            }
             Element::Float(x) if x == 0.0 => self.st.zero(dt),
             Element::Float(f64::INFINITY) => {
                 let v = self.st.special(dt, NEG_INF);
@@ -163,6 +175,18 @@ impl Lifter<'_> {
             }
             Element::Float(f64::NEG_INFINITY) => self.st.special(dt, NEG_INF),
             Element::Float(x) if x.is_nan() => self.st.special(dt, NAN),
+            Element::Float(x) if self.st.rules.finite && d == DType::F32 => {
+                match self.root(dt, x).or_else(|| {
+                    let c = self.rational(d, x)?;
+                    Some(self.st.constant(dt, c))
+                }) {
+                    Some(v) => v,
+                    None => {
+                        let id = self.consts.special(d, b);
+                        self.st.special(dt, id)
+                    }
+                }
+            }
             Element::Float(x) => match self.rational(d, x) {
                 Some(c) => self.st.constant(dt, c),
                 None => {
@@ -176,6 +200,51 @@ impl Lifter<'_> {
                 self.st.special(dt, id)
             }
         }
+    }
+
+    /// A literal within one rounding of the root of a simple fraction (softmax
+    /// scales like `1/sqrt(24)`) as that root; logged.
+    fn root(&mut self, dt: Dt, x: f64) -> Option<Val> {
+        if simple_fraction(x as f32).is_some()
+            || (x * 16_777_216.0).fract() == 0.0 && x.abs() < 4096.0
+        {
+            // A fraction itself, also of a power of two.
+            let short = (x as f32).to_bits().trailing_zeros() >= 12;
+            if short || simple_fraction(x as f32).is_some() {
+                return None;
+            }
+        }
+        let y = x * x;
+        let ulp = x.abs() * f64::from(f32::EPSILON);
+        let (mut p0, mut q0, mut p1, mut q1) = (0i64, 1i64, 1i64, 0i64);
+        let mut r = y;
+        for _ in 0..12 {
+            let a = r.floor();
+            if !(0.0..1e6).contains(&a) {
+                return None;
+            }
+            let a = a as i64;
+            let (p, q) = (a * p1 + p0, a * q1 + q0);
+            if p > MAX_ROOT || q > MAX_ROOT {
+                return None;
+            }
+            (p0, q0, p1, q1) = (p1, q1, p, q);
+            if p > 0 && ((p as f64 / q as f64).sqrt() - x.abs()).abs() <= ulp {
+                let (p, q) = (self.st.coefs.int(p), self.st.coefs.int(q));
+                let q = self.st.coefs.inv(q)?;
+                let c = self.st.coefs.mul(p, q)?;
+                let v = self.st.constant(dt, c);
+                let v = self.st.sqrt(dt, &v)?;
+                self.st.assume("a constant stands for the root it is rounded from");
+                return if x < 0.0 { self.st.scale(&v, Coef::NEG) } else { Some(v) };
+            }
+            let f = r - r.floor();
+            if f < 1e-9 {
+                return None;
+            }
+            r = 1.0 / f;
+        }
+        None
     }
 
     /// The number that a finite float stands for: a simple fraction if the

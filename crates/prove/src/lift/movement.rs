@@ -45,7 +45,7 @@ impl Lifter<'_> {
         }
         if self.m.instr(i).opcode == scalify_ir::Opcode::Bitcast {
             if let Some(t) = self.bitcast_transpose(i, x) {
-                return Ok(t);
+                return t.ok_or_else(|| REACH.to_owned());
             }
         }
         if sizes.contains(&0) {
@@ -57,26 +57,40 @@ impl Lifter<'_> {
 
     /// A bitcast between layouts that are not row-major moves elements: it is
     /// transpose, reshape, transpose of the logical arrays.
-    fn bitcast_transpose(&mut self, i: InstrId, x: &Tv) -> Option<Tv> {
+    /// `None`: both layouts are row-major.
+    fn bitcast_transpose(&mut self, i: InstrId, x: &Tv) -> Option<Option<Tv>> {
         let m = self.m;
-        let order = |id: InstrId| -> Option<Vec<usize>> {
-            let a = m.array(id)?;
-            let l = a.layout.as_ref()?;
-            if l.minor_to_major.len() != a.dims.len() {
-                return None;
-            }
-            let v: Vec<usize> = l.minor_to_major.iter().rev().map(|&d| d as usize).collect();
-            Some(v)
+        let order = |id: InstrId| -> Vec<usize> {
+            let Some(a) = m.array(id) else { return Vec::new() };
+            // No layout is the row-major one.
+            let Some(l) = a.layout.as_ref().filter(|l| l.minor_to_major.len() == a.dims.len())
+            else {
+                return (0..a.dims.len()).collect();
+            };
+            l.minor_to_major.iter().rev().map(|&d| d as usize).collect()
         };
-        let (src, dst) = (order(m.instr(i).operands[0])?, order(i)?);
+        let (src, dst) = (order(m.instr(i).operands[0]), order(i));
         let plain = |v: &[usize]| v.iter().enumerate().all(|(k, &d)| k == d);
         if plain(&src) && plain(&dst) {
             return None;
         }
-        let sizes = m.array(i)?.dims.clone();
-        let major =
-            Tv { val: x.val.clone(), dims: src.iter().map(|&d| x.dims[d].clone()).collect() };
-        let want: Vec<i64> = dst.iter().map(|&d| sizes[d]).collect();
+        Some(self.through_layouts(i, x, &src, &dst))
+    }
+
+    fn through_layouts(&mut self, i: InstrId, x: &Tv, src: &[usize], dst: &[usize]) -> Option<Tv> {
+        let sizes = self.m.array(i)?.dims.clone();
+        let mut major = Tv { val: x.val.clone(), dims: SmallVec::new() };
+        for &d in src {
+            major.dims.push(x.dims.get(d)?.clone());
+        }
+        let mut want: SmallVec<[i64; 6]> = SmallVec::new();
+        for &d in dst {
+            want.push(*sizes.get(d)?);
+        }
+        if want.contains(&0) {
+            let dims = self.st.fresh_dims(&sizes);
+            return Some(Tv { val: x.val.clone(), dims });
+        }
         let r = self.st.reshape(&major, &want)?;
         let mut dims: SmallVec<[Atoms; 4]> = SmallVec::from_elem(Atoms::new(), sizes.len());
         for (k, &d) in dst.iter().enumerate() {
@@ -287,7 +301,17 @@ impl Lifter<'_> {
             if from + cut_hi > 0 {
                 let keep = n2 - from - cut_hi;
                 if keep < 0 {
-                    return Err("padding cuts more than there is".to_owned());
+                    // What one side adds, the other cuts again.
+                    let (a, b) = (lo.max(0), hi.max(0));
+                    let keep = n2 + lo + hi;
+                    if keep < 0 {
+                        return Err("padding cuts more than there is".to_owned());
+                    }
+                    let mut up = vec![scalify_ir::PadDim::default(); conf.len()];
+                    up[k] = scalify_ir::PadDim { low: a, high: b, interior: 0 };
+                    t = self.pad_with(&t, fill, &up, d)?;
+                    self.cut_dim(&mut t, k, from, keep, 1).ok_or(REACH)?;
+                    continue;
                 }
                 self.cut_dim(&mut t, k, from, keep, 1).ok_or(REACH)?;
                 n2 = keep;

@@ -4,7 +4,7 @@
 
 use super::{Lifter, Lv, dt_of};
 use crate::tv::{Atoms, Tv, TvOps};
-use scalify_ir::{Attrs, CompId, InstrId, Opcode, Shape};
+use scalify_ir::{Attrs, CompId, InstrId, Literal, LiteralData, Opcode, Shape};
 use scalify_terms::{Ax, LinId, Lins, Val};
 use smallvec::SmallVec;
 use std::fmt::Write;
@@ -50,7 +50,8 @@ impl Lifter<'_> {
         let mut s = match &ins.attrs {
             Attrs::Fusion { .. } | Attrs::None | Attrs::Async { .. } => String::new(),
             Attrs::Dot(d) => format!(
-                "{:?}{:?}{:?}{:?}{:?}{:?}{:?}",
+                "{:?}{:?}{:?}{:?}{:?}{:?}{:?}{:?}",
+                d.algorithm.map(|x| m.str(x)),
                 d.lhs_batch,
                 d.rhs_batch,
                 d.lhs_contracting,
@@ -85,6 +86,8 @@ impl Lifter<'_> {
                         .map_or("", |b| m.str(b.text))
                 )
             }
+            // An unknown value equals no other.
+            Attrs::Constant(l) if !is_known(l) => format!("unknown {}", self.consts.unknown()),
             Attrs::FeedConfig(x) | Attrs::Domain(x) => m.str(*x).to_owned(),
             other => format!("{other:?}"),
         };
@@ -190,8 +193,7 @@ impl Lifter<'_> {
                 let mut map: SmallVec<[(Ax, Ax); 8]> = SmallVec::new();
                 for q in 0..rank {
                     let (x, y) = (batch.operands[0][q], batch.operands[k][q]);
-                    let to = ts[0].dims[x].clone();
-                    map.extend(ts[k].dims[y].iter().copied().zip(to));
+                    self.st.pair_atoms(&ts[k].dims[y], &ts[0].dims[x], &mut map).ok_or(REACH)?;
                 }
                 self.st.rename(&mut ts[k], &map).ok_or(REACH)?;
             }
@@ -246,7 +248,9 @@ impl Lifter<'_> {
                     dims.push(SmallVec::from_elem(x, 1));
                 }
             }
-            let f = self.st.sym(&format!("{key}#{n}:{}", a.dtype));
+            let sizes: Vec<i64> =
+                (0..a.dims.len()).filter(|d| !b.contains(d)).map(|d| a.dims[d]).collect();
+            let f = self.st.sym(&format!("{key}#{n}:{}{sizes:?}", a.dtype));
             if let Some((lo, hi)) = a.dtype.int_range() {
                 if let (Ok(lo), Ok(hi)) = (i64::try_from(lo), i64::try_from(hi)) {
                     self.st.set_sym_range(f, lo, hi);
@@ -356,6 +360,14 @@ impl Lifter<'_> {
     /// taken out of the key (they are the same function of a slice).
     fn opaque_batched(&mut self, i: InstrId, v: &[Lv], batch: &Batch) -> Result<Lv, String> {
         self.opaque_with(i, v, batch)
+    }
+}
+
+fn is_known(l: &Literal) -> bool {
+    match &l.data {
+        LiteralData::Elided => false,
+        LiteralData::Tuple(t) => t.iter().all(is_known),
+        LiteralData::Dense(_) => true,
     }
 }
 

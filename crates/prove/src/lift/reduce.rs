@@ -137,7 +137,10 @@ impl Lifter<'_> {
             return self.st.as_bool(v) == Some(unit);
         }
         match op {
-            Monoid::Add => self.st.is_zero(v),
+            Monoid::Add => {
+                use scalify_terms::{Op, arith::NEG_ZERO};
+                self.st.is_zero(v) || self.st.class(v.r.class).op == Op::Const(NEG_ZERO)
+            }
             Monoid::Mul => self.st.as_const(v) == Some(Coef::ONE),
             Monoid::Max | Monoid::Min => {
                 let want_neg = op == Monoid::Max;
@@ -174,7 +177,14 @@ impl Lifter<'_> {
                 dims.push(a.clone());
             }
         }
-        let mut r = self.reduce_over(op, d, &x.val, &bound)?;
+        if bound.iter().any(|&a| self.st.lins.size(a) == 0) {
+            return Ok(Lv::T(Tv { val: init, dims }));
+        }
+        let mut r = match self.reduce_over(op, d, &x.val, &bound) {
+            // A sum that may wrap is a function of the whole operand.
+            Err(_) if dt_of(d) == Dt::INT => return self.lift_batched(i, v),
+            r => r?,
+        };
         if !self.is_identity(op, d, &init) {
             r = self.combine(op, d, &init, &r)?;
         }
@@ -194,6 +204,12 @@ impl Lifter<'_> {
         Ok((acc, out))
     }
 
+    /// An operand as a multiplication in the named way sees it.
+    fn rounded(&mut self, how: &str, d: DType, v: &Val) -> Val {
+        let s = self.st.sym(&format!("operand-rounding:{how}"));
+        self.st.ew(s, dt_of(d), false, std::slice::from_ref(v))
+    }
+
     pub(super) fn lift_dot(&mut self, i: InstrId, a: &Tv, b: &Tv) -> Result<Tv, String> {
         let ins = self.m.instr(i);
         let Attrs::Dot(dn) = &ins.attrs else { return Err("dot without dimensions".into()) };
@@ -206,6 +222,19 @@ impl Lifter<'_> {
         for (t, o) in [(&mut a, ins.operands[0]), (&mut b, ins.operands[1])] {
             let d = self.array(o)?.1;
             t.val = self.convert(d, acc, &t.val.clone())?;
+            if let Some(a) = dn.algorithm.map(|a| self.m.str(a)).filter(|a| !is_plain(a, d, acc)) {
+                t.val = self.rounded(a, acc, &t.val.clone());
+            }
+        }
+        if !self.st.rules.reals {
+            // What the hardware makes of an operand depends on the precision.
+            let of = |k: usize| dn.precision.get(k).map_or("default", |&p| self.m.str(p));
+            let (p, q) = (of(0), of(1));
+            for (t, p) in [(&mut a, p), (&mut b, q)] {
+                if !p.eq_ignore_ascii_case("default") {
+                    t.val = self.rounded(p, acc, &t.val.clone());
+                }
+            }
         }
         let pairs: SmallVec<[(usize, usize); 4]> = dn
             .lhs_batch
@@ -219,7 +248,7 @@ impl Lifter<'_> {
             self.st.refine(&mut a, l, &mut b, r).ok_or("dimension splits clash")?;
         }
         for &(l, r) in &pairs {
-            map.extend(b.dims[r].iter().copied().zip(a.dims[l].iter().copied()));
+            self.st.pair_atoms(&b.dims[r], &a.dims[l], &mut map).ok_or(REACH)?;
         }
         self.st.rename(&mut b, &map).ok_or(REACH)?;
         let bound: SmallVec<[Ax; 8]> =
@@ -258,6 +287,14 @@ impl Lifter<'_> {
         let mut k = self.st.freshen(k).ok_or(REACH)?;
         x.val = self.convert(self.array(ins.operands[0])?.1, acc, &x.val)?;
         k.val = self.convert(self.array(ins.operands[1])?.1, acc, &k.val)?;
+        if !self.st.rules.reals {
+            for (n, t) in [(0, &mut x), (1, &mut k)] {
+                let p = c.precision.get(n).map_or("default", |&p| self.m.str(p));
+                if !p.eq_ignore_ascii_case("default") {
+                    t.val = self.rounded(p, acc, &t.val.clone());
+                }
+            }
+        }
         let zero = Tv::scalar(if dt == Dt::INT { self.st.int(0) } else { self.st.zero(dt) });
         let (fg, bg) = (c.feature_group_count.max(1), c.batch_group_count.max(1));
         // Split grouped dimensions into (group, rest) so that atoms match.
@@ -363,7 +400,7 @@ impl Lifter<'_> {
         // Contract features.
         x.dims[xf] = x_feat.clone();
         self.st.refine(&mut x, xf, &mut k, ki).ok_or("dimension splits clash")?;
-        map.extend(k.dims[ki].iter().copied().zip(x.dims[xf].iter().copied()));
+        self.st.pair_atoms(&k.dims[ki], &x.dims[xf], &mut map).ok_or(REACH)?;
         bound.extend(x.dims[xf].iter().copied());
         self.st.rename(&mut k, &map).ok_or(REACH)?;
         k_out = k.dims[ko].clone();
@@ -396,11 +433,10 @@ impl Lifter<'_> {
             self.st
                 .refine(&mut idx, b as usize, &mut x, o as usize)
                 .ok_or("dimension splits clash")?;
-            let map: SmallVec<[(Ax, Ax); 4]> = x.dims[o as usize]
-                .iter()
-                .copied()
-                .zip(idx.dims[b as usize].iter().copied())
-                .collect();
+            let mut map: SmallVec<[(Ax, Ax); 8]> = SmallVec::new();
+            self.st
+                .pair_atoms(&x.dims[o as usize], &idx.dims[b as usize], &mut map)
+                .ok_or(REACH)?;
             self.st.rename(&mut x, &map).ok_or(REACH)?;
         }
         let component = |s: &mut Self, idx: &Tv, c: usize| -> Result<Val, String> {
@@ -469,4 +505,10 @@ impl Lifter<'_> {
         // only through batching; anything else is freshly named already.
         Ok(t)
     }
+}
+
+/// True if the algorithm of a dot rounds no operand of type `d` and sums in
+/// `acc`: `dot_f32_f32_f32` of `f32` and the like.
+fn is_plain(algorithm: &str, d: DType, acc: DType) -> bool {
+    algorithm == "dot_unset" || algorithm == format!("dot_{d}_{d}_{acc}")
 }

@@ -49,7 +49,7 @@ impl Lifter<'_> {
         }
         let mut map: SmallVec<[(Ax, Ax); 8]> = SmallVec::new();
         for (&a, &b) in batch.iter().zip(&u_batch) {
-            map.extend(u.dims[b].iter().copied().zip(idx.dims[a].iter().copied()));
+            self.st.pair_atoms(&u.dims[b], &idx.dims[a], &mut map).ok_or(REACH)?;
         }
         self.st.rename(&mut u, &map).ok_or(REACH)?;
         // Result dims: window dims that cover the operand take the update's
