@@ -137,7 +137,10 @@ impl Watcher for DistWatch<'_> {
                 | Opcode::Divide
                 | Opcode::Convolution
         );
-        if !(reduction || (ready && worth)) || t.val.dt == Dt::BOOL {
+        // Products of several matrices are associated differently (absorbed
+        // projections): a dot of an unmatched dot is worth a search too.
+        let deep = st.rules.finite && op == Opcode::Dot;
+        if !(reduction || deep || (ready && worth)) || t.val.dt == Dt::BOOL {
             return;
         }
         let index = self.index;
