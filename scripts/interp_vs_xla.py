@@ -158,8 +158,9 @@ def binary(r):
     x, y = data(r, t, d), data(r, t, d)
     if op.startswith("shift"):
         y = data(r, t, d, special=False, lo=0 if t in UNSIGNED else -2, hi=BITS[t] + 3)
-    if op == "power" and t in FLOATS:
-        x = np.abs(x)
+    if op == "power":
+        # XLA reads six bits of an integer exponent.
+        x, y = (np.abs(x), y) if t in FLOATS else (x, data(r, t, d, lo=0 if t in UNSIGNED else -2, hi=63))
     ulps = 0 if t in INTS + ["pred"] or op in ("add", "subtract", "multiply", "maximum", "minimum") else 16
     if op == "divide" and t in FLOATS:
         ulps = 1
@@ -365,13 +366,10 @@ def reduce(r):
     o = [s for i, s in enumerate(d) if i not in k]
     x = data(r, t, d, special=op in ("maximum", "minimum"), scale=1.0)
     root = f"  ROOT r = {sh(t, o)} reduce(p0, p1), dimensions={{{','.join(map(str, k))}}}, to_apply=f"
-    # XLA may drop the initial value: only an identity of the reducer is sure
-    # to give the same.
-    init = data(r, t, [], False, scale=1.0)
-    if op == "and":
-        init = np.array(-1).astype(NP[t])
-    elif op in ("or", "xor"):
-        init = np.array(0).astype(NP[t])
+    # XLA may drop the initial value: it must be an identity of the reducer.
+    big = (-np.inf, np.inf) if t in FLOATS else (np.iinfo(NP[t]).min, np.iinfo(NP[t]).max)
+    init = {"add": 0, "multiply": 1, "maximum": big[0], "minimum": big[1], "and": -1}.get(op, 0)
+    init = np.array(init).astype(NP[t]) if op != "and" else np.invert(np.array(0).astype(NP[t]))
     n = int(np.prod([d[i] for i in k]))
     norm = 0 if t in INTS or op in ("maximum", "minimum") else 2 * n + 4
     return Case(f"reduce {op} {t}", program([(t, d), (t, [])], root, region("f", t, op)),
@@ -739,6 +737,16 @@ def name_of(dt):
     return next(k for k, v in NP.items() if np.dtype(v) == dt)
 
 
+def magnitude(case):
+    """Largest finite float among the inputs."""
+    top = 0.0
+    for x in case.inputs[0] + case.inputs[-1]:
+        if name_of(x.dtype) not in INTS + ["pred", "s4", "u4"]:
+            v = np.abs(x.astype(np.complex128))
+            top = max(top, np.max(v[np.isfinite(v)], initial=0.0))
+    return top
+
+
 def differ(case, got, want):
     """None, or what is wrong."""
     t = name_of(want.dtype)
@@ -759,7 +767,7 @@ def differ(case, got, want):
         same = (a == b) | (np.isnan(a) & np.isnan(b))
         err = np.abs(a - b)
         fin = np.isfinite(b)
-        top = np.max(np.abs(b[fin]), initial=0.0)
+        top = max(np.max(np.abs(b[fin]), initial=0.0), magnitude(case) if case.norm else 0.0)
         ok = same | (err <= case.ulps * EPS[t] * np.abs(b)) | (err <= case.norm * EPS[t] * top)
         if case.norm and case.ulps == 0:
             ok |= err <= case.norm * EPS[t] * top

@@ -1,6 +1,8 @@
 //! Cases on disk: a folder with `case.json`, a baseline and distributed
 //! modules in several forms; and what is expected of the verdict.
 
+pub mod third;
+
 use anyhow::Context;
 use scalify_claim::{Assume, Claim, Mesh, PartitionSpec, Selector};
 use scalify_ir::Module;
@@ -165,7 +167,7 @@ pub fn localised(case: &Case, o: &Outcome) -> (bool, bool) {
     let hit = |f: &scalify_prove::outcome::Frame| {
         tail(&f.file) == tail(&bug.file) && lines.contains(&f.line)
     };
-    (item.frames.first().is_some_and(hit), item.frames.iter().take(2).any(hit))
+    (item.frames.first().is_some_and(hit), item.frames.iter().any(hit))
 }
 
 /// Short name of a verdict.

@@ -1,7 +1,8 @@
 //! `scalify-corpus DIR... [--form NAME]... [--only TEXT]... [-v]`: verdicts of
-//! all cases in the folders, by form, with the bars.
+//! all cases in the folders, by form, with the bars. `--layout third`: folders
+//! of partitioner records; forms are partitioners.
 
-use scalify_corpus::{Case, find, localised, module, word};
+use scalify_corpus::{Case, find, localised, module, third, word};
 use scalify_prove::Options;
 use scalify_prove::outcome::Verdict;
 use std::path::PathBuf;
@@ -14,18 +15,22 @@ fn main() -> anyhow::Result<()> {
     let mut only: Vec<String> = Vec::new();
     let mut verbose = false;
     let mut terms = 0;
+    let mut records = false;
     let mut args = std::env::args().skip(1);
     while let Some(a) = args.next() {
         match a.as_str() {
             "--form" => forms.extend(args.next()),
             "--only" => only.extend(args.next()),
             "-v" => verbose = true,
+            "--layout" => records = args.next().is_some_and(|l| l == "third"),
             "--terms" => terms = args.next().and_then(|d| d.parse().ok()).unwrap_or(4),
             _ => dirs.push(a.into()),
         }
     }
     if forms.is_empty() {
-        forms = ["dist", "dist.body", "dist.spmd"].map(str::to_owned).to_vec();
+        let all: &[&str] =
+            if records { &["shardy", "gspmd"] } else { &["dist", "dist.body", "dist.spmd"] };
+        forms = all.iter().map(|&f| f.to_owned()).collect();
     }
     let (mut right, mut proved, mut wrong, mut false_proofs) = (0, 0, 0, 0);
     let (mut local, mut near, mut errors) = (0, 0, 0);
@@ -33,17 +38,29 @@ fn main() -> anyhow::Result<()> {
         let mut cases: Vec<PathBuf> =
             std::fs::read_dir(dir)?.filter_map(|e| e.ok().map(|e| e.path())).collect();
         cases.sort();
-        for c in cases.into_iter().filter(|c| c.join("case.json").exists()) {
+        let marker = if records { "base.input.hlo.txt" } else { "case.json" };
+        for c in cases.into_iter().filter(|c| find(c, marker).is_some()) {
             let name = c.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
             if !only.is_empty() && !only.iter().any(|o| name.contains(o.as_str())) {
                 continue;
             }
-            let case = Case::read(&c)?;
-            let declared = case.claim()?;
-            let Some(bp) = find(&c, "base.hlo.txt") else { continue };
+            let bp = if records { marker } else { "base.hlo.txt" };
+            let Some(bp) = find(&c, bp) else { continue };
             let base = module(&bp)?;
             for f in &forms {
-                let Some(dp) = find(&c, &format!("{f}.hlo.txt")) else { continue };
+                let file =
+                    if records { format!("{f}.post_spmd.hlo.txt") } else { format!("{f}.hlo.txt") };
+                let Some(dp) = find(&c, &file) else { continue };
+                let case = if records { third::read(&c, f) } else { Case::read(&c) };
+                let case = match case {
+                    Ok(x) => x,
+                    Err(e) => {
+                        errors += 1;
+                        println!("{name:44} {f:10} ERROR {e}");
+                        continue;
+                    }
+                };
+                let declared = case.claim()?;
                 let dist = match module(&dp) {
                     Ok(m) => m,
                     Err(e) => {
@@ -85,7 +102,10 @@ fn main() -> anyhow::Result<()> {
                 }
                 if terms > 0 {
                     for (ok, b, d) in scalify_prove::output_terms(&base, &dist, &claim, &o, terms) {
-                        println!("        {}\n          base {b}\n          dist {d}", if ok { "same" } else { "differ" });
+                        println!(
+                            "        {}\n          base {b}\n          dist {d}",
+                            if ok { "same" } else { "differ" }
+                        );
                     }
                 }
                 let n = out.stats.base_instructions + out.stats.dist_instructions;
@@ -112,11 +132,28 @@ fn main() -> anyhow::Result<()> {
                             );
                         }
                         for x in out.outputs.iter().filter(|o| o.reason.is_some()).take(2) {
-                            println!("        output {}: {}", x.index, x.reason.as_deref().unwrap_or(""));
+                            println!(
+                                "        output {}: {}",
+                                x.index,
+                                x.reason.as_deref().unwrap_or("")
+                            );
                         }
                     }
                     if let (false, Some(b), true) = (same, &case.bug, verbose) {
-                        println!("        bug [{}] {} lines {:?} near {:?}", b.category, b.description, b.lines, b.near_lines);
+                        println!(
+                            "        bug [{}] {} lines {:?} near {:?}",
+                            b.category, b.description, b.lines, b.near_lines
+                        );
+                        for i in out.frontier.iter().take(5) {
+                            let l: Vec<u32> = i.frames.iter().take(4).map(|f| f.line).collect();
+                            println!(
+                                "          {} %{} lines {l:?} [{}] {}",
+                                dist.instr(i.instr).opcode,
+                                dist.name_of(i.instr),
+                                i.code,
+                                i.reason
+                            );
+                        }
                     }
                 }
             }

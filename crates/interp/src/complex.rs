@@ -185,11 +185,7 @@ impl C128 {
         };
         let (x, y) = (x * k, y * k);
         let t = ((x.abs() + x.hypot(y)) * 0.5).sqrt();
-        let r = if x >= 0.0 {
-            c(t, y / (2.0 * t))
-        } else {
-            c(y.abs() / (2.0 * t), t.copysign(y))
-        };
+        let r = if x >= 0.0 { c(t, y / (2.0 * t)) } else { c(y.abs() / (2.0 * t), t.copysign(y)) };
         c(libm::scalbn(r.re, up), libm::scalbn(r.im, up))
     }
 

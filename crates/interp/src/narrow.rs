@@ -114,17 +114,12 @@ impl Format {
 }
 
 fn encode_e8m0(x: f64) -> u8 {
-    if !(x >= 0.0) || x == f64::INFINITY {
+    if x.is_nan() || x <= 0.0 || x == f64::INFINITY {
         return 255;
     }
-    // Rounds on the value: the halfway point of [2^e, 2^(e+1)] is 1.5 * 2^e.
+    // To the nearest value; halfway (1.5 * 2^e) goes up.
     let bits = x.to_bits();
-    let mut e = (bits >> 52) as i64 - 1023;
-    let frac = bits & ((1 << 52) - 1);
-    let half = 1u64 << 51;
-    if frac > half || frac == half && e & 1 == 0 {
-        e += 1;
-    }
+    let e = (bits >> 52) as i64 - 1023 + (bits >> 51 & 1) as i64;
     if e > 127 { 255 } else { (e + 127).max(0) as u8 }
 }
 

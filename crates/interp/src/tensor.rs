@@ -6,8 +6,8 @@
 use crate::complex::{C64, C128, Complex};
 use crate::narrow;
 use half::{bf16, f16};
-use scalify_ir::shape::Dims;
 use scalify_ir::dtype::DTypeClass;
+use scalify_ir::shape::Dims;
 use scalify_ir::{ArrayShape, DType, Literal, LiteralData, Shape};
 use std::sync::Arc;
 
@@ -157,9 +157,17 @@ impl Data {
     }
 }
 
-/// Number of elements, `None` on overflow or a negative size.
+/// Number of elements; `None` on a negative size, or if the product of the
+/// sizes (zeros left out, so that products over some dimensions are safe too)
+/// is too big to address.
 pub(crate) fn count(dims: &[i64]) -> Option<usize> {
-    dims.iter().try_fold(1usize, |a, &d| a.checked_mul(usize::try_from(d).ok()?))
+    let all = dims.iter().try_fold(1i64, |a, &d| {
+        if d < 0 {
+            return None;
+        }
+        a.checked_mul(d.max(1)).filter(|&n| n < 1 << 48)
+    })?;
+    Some(if dims.contains(&0) { 0 } else { all as usize })
 }
 
 impl Tensor {
@@ -253,9 +261,7 @@ impl Tensor {
             Data::U8(v) => cast!(v),
             Data::U16(v) => cast!(v),
             Data::U32(v) => cast!(v),
-            Data::U64(v) => {
-                Some(v.iter().map(|&x| i64::try_from(x).unwrap_or(i64::MAX)).collect())
-            }
+            Data::U64(v) => Some(v.iter().map(|&x| i64::try_from(x).unwrap_or(i64::MAX)).collect()),
             _ => None,
         }
     }
@@ -306,10 +312,8 @@ impl Tensor {
             Kind::F64 => read!(f64, 8),
             Kind::C64 => {
                 let f = |c: &[u8]| f32::from_le_bytes(c.try_into().unwrap_or_default());
-                let v: Vec<C64> = b
-                    .chunks_exact(8)
-                    .map(|c| Complex { re: f(&c[..4]), im: f(&c[4..]) })
-                    .collect();
+                let v: Vec<C64> =
+                    b.chunks_exact(8).map(|c| Complex { re: f(&c[..4]), im: f(&c[4..]) }).collect();
                 Data::from_vec(v)
             }
             Kind::C128 => {
@@ -414,9 +418,7 @@ impl Value {
     pub fn to_literal(&self) -> Literal {
         match self {
             Value::Tensor(t) => t.to_literal(),
-            Value::Token => {
-                Literal { shape: Shape::Token, data: LiteralData::Tuple(Vec::new()) }
-            }
+            Value::Token => Literal { shape: Shape::Token, data: LiteralData::Tuple(Vec::new()) },
             Value::Tuple(v) => {
                 let parts: Vec<Literal> = v.iter().map(Value::to_literal).collect();
                 Literal {

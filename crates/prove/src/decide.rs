@@ -33,7 +33,6 @@ pub(crate) struct Attempt {
     pub(crate) st: Store,
     pub(crate) dev: Devices,
     pub(crate) base: Vec<Lifted>,
-    pub(crate) base_paths: Vec<Path>,
     pub(crate) dist: Vec<Lifted>,
     pub(crate) dist_paths: Vec<Path>,
     pub(crate) outputs: Vec<OutputCheck>,
@@ -115,14 +114,7 @@ struct DistWatch<'a> {
 }
 
 impl Watcher for DistWatch<'_> {
-    fn value(
-        &mut self,
-        st: &mut Store,
-        m: &Module,
-        rec: &mut Lifted,
-        all: &[Lifted],
-        _: &Devices,
-    ) {
+    fn value(&mut self, st: &mut Store, m: &Module, rec: &mut Lifted, all: &[Lifted], _: &Devices) {
         if rec.failed.is_some() {
             return;
         }
@@ -132,17 +124,18 @@ impl Watcher for DistWatch<'_> {
             return;
         }
         let op = m.instr(rec.instr).opcode;
-        let reduction = matches!(
-            op,
-            Opcode::AllReduce | Opcode::AllReduceStart | Opcode::ReduceScatter
-        );
-        let ready = rec.operands.iter().all(|&o| {
-            all.get(o as usize).is_none_or(|r| r.known(all))
-        });
+        let reduction =
+            matches!(op, Opcode::AllReduce | Opcode::AllReduceStart | Opcode::ReduceScatter);
+        let ready = rec.operands.iter().all(|&o| all.get(o as usize).is_none_or(|r| r.known(all)));
         let worth = matches!(
             op,
-            Opcode::Dot | Opcode::Reduce | Opcode::Multiply | Opcode::Add | Opcode::Subtract
-                | Opcode::Divide | Opcode::Convolution
+            Opcode::Dot
+                | Opcode::Reduce
+                | Opcode::Multiply
+                | Opcode::Add
+                | Opcode::Subtract
+                | Opcode::Divide
+                | Opcode::Convolution
         );
         if !(reduction || (ready && worth)) || t.val.dt == Dt::BOOL {
             return;
@@ -173,12 +166,7 @@ impl Watcher for Nothing {
 }
 
 /// Values of the entry parameters of a program.
-fn param_values(
-    l: &mut Lifter<'_>,
-    p: &Problem,
-    dist: bool,
-    claim: &Claim,
-) -> Vec<Lv> {
+fn param_values(l: &mut Lifter<'_>, p: &Problem, dist: bool, claim: &Claim) -> Vec<Lv> {
     let leaves = if dist { &p.dist_inputs } else { &p.base_inputs };
     let mut vals: Vec<Lv> = Vec::new();
     for (k, leaf) in leaves.iter().enumerate() {
@@ -186,11 +174,8 @@ fn param_values(
             vals.push(Lv::Token);
             continue;
         };
-        let (base, placement) = if dist {
-            (p.pairs[k].base, p.pairs[k].placement.as_ref())
-        } else {
-            (Some(k), None)
-        };
+        let (base, placement) =
+            if dist { (p.pairs[k].base, p.pairs[k].placement.as_ref()) } else { (Some(k), None) };
         let Some(b) = base else {
             vals.push(l.unknown_of(&leaf.shape));
             continue;
@@ -208,7 +193,8 @@ fn param_values(
             let names: Vec<&str> = p.base_inputs[b].names.iter().map(String::as_str).collect();
             let mut range = g.dtype.int_range();
             for x in &claim.assume {
-                let other = p.pairs.iter().find(|q| q.base == Some(b)).map(|q| &p.dist_inputs[q.dist]);
+                let other =
+                    p.pairs.iter().find(|q| q.base == Some(b)).map(|q| &p.dist_inputs[q.dist]);
                 let hit = x.selector.matches(b, &names)
                     || other.is_some_and(|o| {
                         let n: Vec<&str> = o.names.iter().map(String::as_str).collect();
@@ -226,7 +212,10 @@ fn param_values(
             }
         }
         let dims = l.st.fresh_dims(&g.dims);
-        let atoms: SmallVec<[_; 8]> = dims.iter().flatten().copied().collect();
+        let mut atoms: SmallVec<[_; 8]> = dims.iter().flatten().copied().collect();
+        if p.local_inputs {
+            atoms.extend(l.dev.digits.iter().map(|d| d.0));
+        }
         let sizes: SmallVec<[i64; 8]> = atoms.iter().map(|&x| l.st.lins.size(x)).collect();
         let m: SmallVec<[_; 8]> = atoms.iter().map(|&x| Lins::plain(x)).collect();
         let val = l.st.param(id, dt_of(g.dtype), &sizes, &m);
@@ -298,42 +287,37 @@ pub(crate) fn attempt(
     }
     let mut clock = Clock { start, limit: options.time_limit, steps: MAX_STEPS };
     let mut consts = ConstTable::default();
-    let one = Devices::new(&mut st.lins, 1, &[], false);
     let dev = Devices::new(&mut st.lins, p.devices, &p.mesh, prime);
+    let one = if p.base_spmd { dev.clone() } else { Devices::new(&mut st.lins, 1, &[], false) };
     let mut index = BaseIndex::default();
     if let Some(q) = options.progress {
         q.phase("baseline", Some(base.instrs.len() as u64));
     }
-    let (bv, brec, base_recs, base_paths, stop) = {
+    let (bv, brec, base_recs, stop) = {
         let mut l = Lifter::new(
             base,
             &mut st,
-            Side::Base,
             one,
             &mut index,
             &mut clock,
             &mut consts,
-            RegionInfo::default(),
+            RegionInfo::of(base),
             0,
         );
+        l.replica_mode = p.replica_mode && p.base_spmd;
         let args = param_values(&mut l, p, false, claim);
         let (v, rec) = l.run(args);
-        (v, rec, std::mem::take(&mut l.lifted), std::mem::take(&mut l.paths), l.stop)
+        (v, rec, std::mem::take(&mut l.lifted), l.stop)
     };
     if let Some(q) = options.progress {
         q.phase("distributed", Some(dist.instrs.len() as u64));
     }
-    let mut watch = DistWatch {
-        index: &index,
-        events: Vec::new(),
-        replaced: 0,
-        search: rules.reals,
-    };
+    let mut watch =
+        DistWatch { index: &index, events: Vec::new(), replaced: 0, search: rules.reals };
     let (dv, drec, dist_recs, dist_paths, stop2) = {
         let mut l = Lifter::new(
             dist,
             &mut st,
-            Side::Dist,
             dev.clone(),
             &mut watch,
             &mut clock,
@@ -358,7 +342,6 @@ pub(crate) fn attempt(
         let mut l = Lifter::new(
             dist,
             &mut st,
-            Side::Dist,
             dev.clone(),
             &mut nothing,
             &mut clock,
@@ -369,14 +352,24 @@ pub(crate) fn attempt(
         for k in 0..n {
             let none = (Lv::Token, u32::MAX);
             let (x, y) = (b.get(k).unwrap_or(&none), d.get(k).unwrap_or(&none));
-            outputs.push(check_output(&mut l, k, x, y, bs.get(k), ds.get(k), p, claim, dist, &index));
+            outputs.push(check_output(
+                &mut l,
+                k,
+                x,
+                y,
+                bs.get(k),
+                ds.get(k),
+                p,
+                claim,
+                dist,
+                &index,
+            ));
         }
     }
     Attempt {
         st,
         dev,
         base: base_recs,
-        base_paths,
         dist: dist_recs,
         dist_paths,
         outputs,
@@ -479,6 +472,16 @@ fn check_output(
             return out;
         }
     }
+    if p.local_inputs && g.dims == s.dims {
+        // Two per-device programs: the same value on each device.
+        out.proved = same_value(l.st, &b, &d);
+        if out.proved {
+            out.placement = Some(Placement::replicated(g.dims.len(), p.devices as u32));
+        } else {
+            out.reason = Some("is not related to the baseline's output".to_owned());
+        }
+        return out;
+    }
     let mut last = None;
     for (q, assumed) in tries {
         match same_in_layout(l, &b, &d, &q, index) {
@@ -550,9 +553,7 @@ fn sums_over_devices(m: &Module) -> bool {
                 .leaves()
                 .iter()
                 .any(|s| s.dtype().is_some_and(|d| d.is_float()))
-            && i.calls.first().is_none_or(|c| {
-                m.instr(m.comp(*c).root).opcode == Opcode::Add
-            })
+            && i.calls.first().is_none_or(|c| m.instr(m.comp(*c).root).opcode == Opcode::Add)
     })
 }
 
@@ -569,9 +570,8 @@ fn best(
     options: &Options<'_>,
 ) -> (Attempt, Option<Grade>) {
     let start = Instant::now();
-    let run = |rules: Rules, prime: bool| {
-        attempt(base, dist, claim, p, rules, prime, start, options)
-    };
+    let run =
+        |rules: Rules, prime: bool| attempt(base, dist, claim, p, rules, prime, start, options);
     let (reals, finite) = (true, true);
     if !sums_over_devices(dist) && p.errors.is_empty() {
         let a = run(Rules { reals: false, finite: false }, false);
@@ -633,7 +633,11 @@ pub(crate) fn verify(
         );
         let o = &a.outputs[k];
         if let Some(t) = &o.assumed {
-            assumptions.push(Assumption { kind: AssumptionKind::Layout, text: t.clone(), at: None });
+            assumptions.push(Assumption {
+                kind: AssumptionKind::Layout,
+                text: t.clone(),
+                at: None,
+            });
         }
         let (ok, reason, q) = (o.proved, o.reason.clone(), o.placement.clone());
         let relation = if ok { relate::output(&a, base, k, bi, q.as_ref()) } else { None };
@@ -648,15 +652,30 @@ pub(crate) fn verify(
         });
     }
     if grade == Some(Grade::Reassociated) && !assumptions.is_empty() {
-        let weak = |k: AssumptionKind| !matches!(k, AssumptionKind::Layout | AssumptionKind::Inferred);
+        let weak =
+            |k: AssumptionKind| !matches!(k, AssumptionKind::Layout | AssumptionKind::Inferred);
         if assumptions.iter().any(|x| weak(x.kind)) {
             grade = Some(Grade::UnderAssumptions);
         }
     }
     let mut notes = p.notes.clone();
     notes.extend(p.errors.iter().cloned());
-    let frontier = if all { Vec::new() } else { blame::frontier(&mut a, base, dist, &p, claim) };
-    let regrouped = if all && grade != Some(Grade::Exact) { regrouped(&a, dist) } else { Vec::new() };
+    let mut frontier =
+        if all { Vec::new() } else { blame::frontier(&mut a, base, dist, &p, claim) };
+    if !all && p.errors.is_empty() && a.stop.is_none() {
+        if let Some(text) = missing_precondition(&a, base, dist, claim, &p, options) {
+            notes.push(format!("with {text} every output is PROVED equal"));
+            if let Some(f) = frontier.first_mut() {
+                f.code = "missing-precondition";
+                f.reason = format!(
+                    "equals the baseline only for inputs in range: {text} is needed and was not given"
+                );
+                f.expected = Some(text);
+            }
+        }
+    }
+    let regrouped =
+        if all && grade != Some(Grade::Exact) { regrouped(&a, dist) } else { Vec::new() };
     let exhausted = a.stop.map(|s| match s {
         Stop::Time => "time",
         Stop::Nodes => "memory",
@@ -684,6 +703,81 @@ pub(crate) fn verify(
     }
 }
 
+/// Ranges of undeclared integer inputs, as far as they are used as indices,
+/// under which the proof goes through: as command-line options.
+fn missing_precondition(
+    a: &Attempt,
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    p: &Problem,
+    options: &Options<'_>,
+) -> Option<String> {
+    let mut add: Vec<scalify_claim::Assume> = Vec::new();
+    let mut text: Vec<String> = Vec::new();
+    for leaf in &p.base_inputs {
+        let Shape::Array(s) = &leaf.shape else { continue };
+        let names: Vec<&str> = leaf.names.iter().map(String::as_str).collect();
+        let declared = claim.assume.iter().any(|x| x.selector.matches(leaf.index, &names));
+        if !s.dtype.is_int() || declared {
+            continue;
+        }
+        // Least extent of a dimension that it indexes.
+        let mut least: Option<i64> = None;
+        for r in &a.base {
+            let ins = base.instr(r.instr);
+            let uses = |k: usize| {
+                r.operands.get(k).and_then(|&o| a.base.get(o as usize)).is_some_and(|x| {
+                    x.tv.as_ref()
+                        .is_some_and(|t| reads_param(&a.st, t.val.r.class, leaf.index as u32, 10))
+                })
+            };
+            let dims = |k: usize| base.array(ins.operands[k]).map(|x| x.dims.clone());
+            let top = match (&ins.attrs, ins.opcode) {
+                (scalify_ir::Attrs::Gather(g), Opcode::Gather) if uses(1) => {
+                    dims(0).and_then(|d| {
+                        g.start_index_map
+                            .iter()
+                            .map(|&k| d[k as usize] - g.slice_sizes[k as usize])
+                            .min()
+                    })
+                }
+                (scalify_ir::Attrs::DynamicSlice(w), Opcode::DynamicSlice) => dims(0)
+                    .and_then(|d| (0..d.len()).filter(|&k| uses(k + 1)).map(|k| d[k] - w[k]).min()),
+                (_, Opcode::DynamicUpdateSlice) => dims(0).zip(dims(1)).and_then(|(d, w)| {
+                    (0..d.len()).filter(|&k| uses(k + 2)).map(|k| d[k] - w[k]).min()
+                }),
+                _ => None,
+            };
+            if let Some(t) = top.filter(|&t| t > 0) {
+                least = Some(least.map_or(t, |l: i64| l.min(t)));
+            }
+        }
+        if let Some(hi) = least {
+            add.push(scalify_claim::Assume {
+                selector: scalify_claim::Selector::Index(leaf.index),
+                lo: 0,
+                hi,
+            });
+            text.push(format!("--assume '{} in [0, {hi}]'", leaf.name()));
+        }
+    }
+    if add.is_empty() {
+        return None;
+    }
+    let mut c = claim.clone();
+    c.assume.extend(add);
+    let (_, grade) = best(base, dist, &c, p, options);
+    grade.map(|_| text.join(" "))
+}
+
+/// True if the definition of a class reads an input within some steps.
+fn reads_param(st: &Store, c: ClassId, id: u32, depth: u32) -> bool {
+    let class = st.class(c);
+    class.op == scalify_terms::Op::Param(id)
+        || (depth > 0 && class.args.iter().any(|x| reads_param(st, x.r.class, id, depth - 1)))
+}
+
 fn output_name(m: &Module, k: usize, n: usize) -> String {
     let _ = m;
     if n == 1 { "output".to_owned() } else { format!("output #{k}") }
@@ -694,17 +788,14 @@ fn regrouped(a: &Attempt, dist: &Module) -> Vec<Regrouped> {
     let mut out: Vec<Regrouped> = Vec::new();
     for r in &a.dist {
         let ins = dist.instr(r.instr);
-        if !matches!(
-            ins.opcode,
-            Opcode::AllReduce | Opcode::AllReduceStart | Opcode::ReduceScatter
-        ) || r.base.is_none()
+        if !matches!(ins.opcode, Opcode::AllReduce | Opcode::AllReduceStart | Opcode::ReduceScatter)
+            || r.base.is_none()
         {
             continue;
         }
         let Some(d) = dist.dtype(r.instr).filter(|d| d.is_float()) else { continue };
-        let add = ins.calls.first().is_some_and(|c| {
-            dist.instr(dist.comp(*c).root).opcode == Opcode::Add
-        });
+        let add =
+            ins.calls.first().is_some_and(|c| dist.instr(dist.comp(*c).root).opcode == Opcode::Add);
         if !add || out.iter().any(|x| x.instr == r.instr) {
             continue;
         }
@@ -772,7 +863,8 @@ pub(crate) fn output_terms(
     a.outputs
         .iter()
         .map(|o| {
-            let s = |t: &Option<Tv>| t.as_ref().map(|t| a.st.show(&t.val, depth)).unwrap_or_default();
+            let s =
+                |t: &Option<Tv>| t.as_ref().map(|t| a.st.show(&t.val, depth)).unwrap_or_default();
             (o.proved, s(&o.base), s(&o.dist))
         })
         .collect()

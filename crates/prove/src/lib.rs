@@ -47,9 +47,24 @@ pub struct Options<'a> {
 /// Stack of the thread that proves: calls and terms nest.
 const STACK: usize = 512 << 20;
 
-/// Verifies that `dist` computes `base` under `claim`.
+/// Verifies that `dist` computes `base` under `claim`. Both modules must be
+/// valid (`scalify_ir::validate`). An internal error is UNKNOWN, never more.
 pub fn verify(base: &Module, dist: &Module, claim: &Claim, options: &Options<'_>) -> Outcome {
-    on_big_stack(|| decide::verify(base, dist, claim, options))
+    on_big_stack(|| decide::verify(base, dist, claim, options)).unwrap_or_else(|| {
+        let note = "internal error of the prover: please report the two files".to_owned();
+        Outcome {
+            verdict: outcome::Verdict::Unknown,
+            grade: None,
+            assumptions: Vec::new(),
+            regrouped: Vec::new(),
+            outputs: Vec::new(),
+            frontier: Vec::new(),
+            mesh: Vec::new(),
+            notes: vec![note],
+            exhausted: Some("internal error"),
+            stats: outcome::Stats::default(),
+        }
+    })
 }
 
 /// The steps behind the relation of a distributed instruction.
@@ -60,17 +75,15 @@ pub fn explain(
     options: &Options<'_>,
     instr: InstrId,
 ) -> Vec<ExplainStep> {
-    on_big_stack(|| decide::explain(base, dist, claim, options, instr))
+    on_big_stack(|| decide::explain(base, dist, claim, options, instr)).unwrap_or_default()
 }
 
-fn on_big_stack<T: Send>(f: impl FnOnce() -> T + Send) -> T {
+/// Runs `f` on a thread with a deep stack; `None` if it panicked or no thread
+/// could be started.
+fn on_big_stack<T: Send>(f: impl FnOnce() -> T + Send) -> Option<T> {
     std::thread::scope(|s| {
-        let h = std::thread::Builder::new().stack_size(STACK).spawn_scoped(s, f);
-        match h.map(std::thread::ScopedJoinHandle::join) {
-            Ok(Ok(v)) => v,
-            Ok(Err(p)) => std::panic::resume_unwind(p),
-            Err(e) => panic!("cannot start the proving thread: {e}"),
-        }
+        let h = std::thread::Builder::new().stack_size(STACK).spawn_scoped(s, f).ok()?;
+        h.join().ok()
     })
 }
 
@@ -83,5 +96,5 @@ pub fn output_terms(
     options: &Options<'_>,
     depth: u32,
 ) -> Vec<(bool, String, String)> {
-    on_big_stack(|| decide::output_terms(base, dist, claim, options, depth))
+    on_big_stack(|| decide::output_terms(base, dist, claim, options, depth)).unwrap_or_default()
 }

@@ -5,7 +5,7 @@ use crate::Options;
 use crate::decide::{self, Attempt};
 use crate::devices::Devices;
 use crate::lift::{Budget, ConstTable, Lifted, Lifter, Lv, RegionInfo, Stop, Watcher, dt_of};
-use crate::outcome::Side;
+
 use crate::problem::{self, Problem};
 use crate::tv::{Tv, TvOps};
 use scalify_claim::Claim;
@@ -91,7 +91,6 @@ pub fn lift(m: &Module, how: &How<'_>) -> Lifting {
         let mut l = Lifter::new(
             m,
             &mut store,
-            Side::Dist,
             devices.clone(),
             &mut watcher,
             &mut budget,

@@ -55,6 +55,10 @@ pub struct Problem {
     pub errors: Vec<String>,
     /// Groups without channel name devices.
     pub replica_mode: bool,
+    /// The baseline is a program for many devices too: the same devices.
+    pub base_spmd: bool,
+    /// Both programs take the devices' own values as inputs.
+    pub local_inputs: bool,
 }
 
 /// Array leaves of the entry parameters with their names.
@@ -170,6 +174,29 @@ pub fn setup(base: &Module, dist: &Module, claim: &Claim) -> Problem {
             _ => false,
         })
         && !dist.instrs.iter().any(|i| i.opcode == scalify_ir::Opcode::PartitionId);
+    let spmd = |m: &Module| {
+        m.instrs.iter().any(|i| {
+            i.opcode.is_collective()
+                || matches!(
+                    i.opcode,
+                    scalify_ir::Opcode::PartitionId | scalify_ir::Opcode::ReplicaId
+                )
+        })
+    };
+    let regions = |m: &Module| {
+        m.instrs.iter().any(|i| match &i.attrs {
+            Attrs::CustomCall(c) => {
+                let t = m.str(c.target);
+                t.starts_with("xla.sdy.") || t.starts_with("SPMD")
+            }
+            _ => false,
+        })
+    };
+    p.base_spmd = spmd(base) || regions(base);
+    p.local_inputs = p.base_spmd && spmd(base) && !regions(base) && !regions(dist);
+    if p.base_spmd {
+        p.notes.push("the baseline is a program for many devices too; it is taken to run on the same devices".to_owned());
+    }
     p.base_inputs = inputs(base);
     p.dist_inputs = inputs(dist);
     pair(&mut p, claim);
@@ -206,7 +233,8 @@ fn pair(p: &mut Problem, claim: &Claim) {
     for level in 0..2 {
         let key = |l: &Leaf| -> Option<String> {
             let generic = |s: &str| {
-                ["param", "parameter", "Arg", "arg", "shard_map", "p", "args", "arg_tuple"].contains(&strip_number(s))
+                ["param", "parameter", "Arg", "arg", "shard_map", "p", "args", "arg_tuple"]
+                    .contains(&strip_number(s))
                     || s.is_empty()
             };
             l.names.get(level).filter(|s| !generic(s)).cloned()
@@ -270,13 +298,16 @@ fn pair(p: &mut Problem, claim: &Claim) {
             }
         }
     }
-    p.pairs =
-        (0..n).map(|d| InputPair { dist: d, base: of[d], placement: None }).collect();
+    p.pairs = (0..n).map(|d| InputPair { dist: d, base: of[d], placement: None }).collect();
 }
 
 /// The only way to map `left` into `free` in order such that shapes fit;
 /// `None` if there are several or none.
-fn only_order(left: &[usize], free: &[usize], fits: &dyn Fn(usize, usize) -> bool) -> Option<Vec<usize>> {
+fn only_order(
+    left: &[usize],
+    free: &[usize],
+    fits: &dyn Fn(usize, usize) -> bool,
+) -> Option<Vec<usize>> {
     // Greedy from the left and from the right agree iff the way is unique.
     let mut a = Vec::new();
     let mut k = 0;
@@ -304,8 +335,9 @@ fn only_order(left: &[usize], free: &[usize], fits: &dyn Fn(usize, usize) -> boo
 
 fn place(p: &mut Problem, dist: &Module, claim: &Claim) {
     let mesh = Mesh::new(p.mesh.clone()).ok();
-    let mut cache =
-        mesh.clone().map(|m| scalify_claim::PlacementCache::new(scalify_claim::NamedMesh::plain(m)));
+    let mut cache = mesh
+        .clone()
+        .map(|m| scalify_claim::PlacementCache::new(scalify_claim::NamedMesh::plain(m)));
     let mut inferred = 0;
     for k in 0..p.pairs.len() {
         let Some(b) = p.pairs[k].base else { continue };
@@ -313,7 +345,12 @@ fn place(p: &mut Problem, dist: &Module, claim: &Claim) {
         let b = &p.base_inputs[b];
         let (Shape::Array(g), Shape::Array(l)) = (&b.shape, &d.shape) else {
             if !b.shape.same(&d.shape) {
-                p.errors.push(format!("input {} has shape {} here, {} there", d.name(), d.shape, b.shape));
+                p.errors.push(format!(
+                    "input {} has shape {} here, {} there",
+                    d.name(),
+                    d.shape,
+                    b.shape
+                ));
             }
             continue;
         };
@@ -392,7 +429,12 @@ fn place(p: &mut Problem, dist: &Module, claim: &Claim) {
 
 /// Placements that make `local` of `global`: each split dimension over mesh
 /// axes in mesh order; the first that fits.
-pub fn infer(mesh: &[(String, i64)], devices: i64, global: &[i64], local: &[i64]) -> Option<Placement> {
+pub fn infer(
+    mesh: &[(String, i64)],
+    devices: i64,
+    global: &[i64],
+    local: &[i64],
+) -> Option<Placement> {
     candidates(mesh, devices, global, local, 1).into_iter().next()
 }
 
@@ -415,8 +457,7 @@ pub fn candidates(
         ratio.push(g / l);
     }
     let whole = vec![("devices".to_owned(), devices)];
-    let axes: Vec<(String, i64)> =
-        if mesh.is_empty() { whole } else { mesh.to_vec() };
+    let axes: Vec<(String, i64)> = if mesh.is_empty() { whole } else { mesh.to_vec() };
     let Ok(m) = Mesh::new(axes.clone()) else { return Vec::new() };
     // Assign each axis to a dimension or none.
     let mut out = Vec::new();

@@ -81,7 +81,12 @@ pub(crate) fn block(a: &mut Attempt, b: &Tv, q: &Placement) -> Option<Tv> {
 
 /// Relation of a distributed value to the baseline value of its class, with
 /// the sharding found by trying the placements that the shapes allow.
-pub(crate) fn relation(a: &mut Attempt, base: &Module, dist: &Module, rec: u32) -> Option<Relation> {
+pub(crate) fn relation(
+    a: &mut Attempt,
+    base: &Module,
+    dist: &Module,
+    rec: u32,
+) -> Option<Relation> {
     let r = a.dist.get(rec as usize)?;
     let brec = r.base?;
     let d = r.tv.clone()?;
@@ -111,7 +116,46 @@ pub(crate) fn relation(a: &mut Attempt, base: &Module, dist: &Module, rec: u32) 
     let steps = bijection(a, &b, &d, &gs, &ls);
     let dims = vec![DimRelation::Other(map.clone()); 1];
     let text = format!("elements of %{} re-indexed: {map}", base.name_of(bi));
-    Some(Relation { base: bi, dims, partial: Vec::new(), bijection: steps.unwrap_or_default(), text })
+    Some(Relation {
+        base: bi,
+        dims,
+        partial: Vec::new(),
+        bijection: steps.unwrap_or_default(),
+        text,
+    })
+}
+
+/// The placement under which a distributed value is the blocks of a given
+/// baseline value, if one that the shapes allow is.
+pub(crate) fn plain(
+    a: &mut Attempt,
+    base: &Module,
+    dist: &Module,
+    drec: u32,
+    brec: u32,
+) -> Option<Placement> {
+    let (d, b) = (a.dist.get(drec as usize)?, a.base.get(brec as usize)?);
+    let (di, bi) = (d.instr, b.instr);
+    let (d, b) = (d.tv.clone()?, b.tv.clone()?);
+    if d.val.r.class != b.val.r.class || d.val.coef != b.val.coef {
+        return None;
+    }
+    let (gs, ls) = (base.array(bi)?.dims.clone(), dist.array(di)?.dims.clone());
+    let mesh: Vec<(String, i64)> = a.dev.mesh.clone();
+    problem::candidates(&mesh, a.dev.count, &gs, &ls, 24)
+        .into_iter()
+        .find(|q| block(a, &b, q).is_some_and(|w| same_value(&mut a.st, &w, &d)))
+}
+
+/// True if the shapes could be blocks of one another.
+pub(crate) fn comparable(base: &Module, dist: &Module, di: InstrId, bi: InstrId) -> bool {
+    match (base.array(bi), dist.array(di)) {
+        (Some(g), Some(l)) => {
+            g.dims.len() == l.dims.len()
+                && g.dims.iter().zip(&l.dims).all(|(g, l)| *l > 0 && g % l == 0)
+        }
+        _ => false,
+    }
 }
 
 /// How each axis of the common term is read on both sides.
@@ -224,7 +268,9 @@ pub(crate) fn explain(
                     at: Some((Side::Dist, at)),
                     rule: match &rel {
                         Some(r) => format!("operand equals {}", r.text),
-                        None => "operand equals no baseline value (a partial or new value)".to_owned(),
+                        None => {
+                            "operand equals no baseline value (a partial or new value)".to_owned()
+                        }
                     },
                     detail: a.dist[o as usize]
                         .tv

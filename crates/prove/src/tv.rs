@@ -124,14 +124,12 @@ impl TvOps for Store {
             let (x, y) = (a.dims[i][p - 1], b.dims[j][q - 1]);
             let (m, n) = (self.lins.size(x), self.lins.size(y));
             if m == n {
-                p -= 1;
                 q -= 1;
             } else if m % n == 0 {
                 self.split_atom(a, x, n)?;
                 q -= 1;
             } else if n % m == 0 {
                 self.split_atom(b, y, m)?;
-                p -= 1;
             } else {
                 // No common radix: one joint atom on both sides.
                 self.join_dim(a, i)?;
@@ -298,7 +296,10 @@ impl TvOps for Store {
 
     fn reshape(&mut self, t: &Tv, sizes: &[i64]) -> Option<Tv> {
         let mut t = t.clone();
-        let rank_one = Tv { val: t.val.clone(), dims: SmallVec::from_elem(t.atoms().into_iter().collect(), 1) };
+        let rank_one = Tv {
+            val: t.val.clone(),
+            dims: SmallVec::from_elem(t.atoms().into_iter().collect(), 1),
+        };
         let total: i64 = sizes.iter().product();
         if self.dim_size(&rank_one.dims[0]) != total {
             return None;

@@ -9,12 +9,18 @@
 use crate::coef::Coef;
 use crate::lin::{Ax, LinId, Lins, Subst};
 use crate::make::Build;
-use crate::tables::Untabled;
 use crate::store::{Arg, Dt, Op, Ref, Store, Sym, Val};
+use crate::tables::Untabled;
 use smallvec::SmallVec;
 
 /// Sums longer than this are not flattened into their user.
 const MAX_FLAT: usize = 64;
+
+/// Most terms over which a sum is distributed.
+const MAX_SUMS_ADDED: usize = 8;
+
+/// Most pieces that a sum is split into.
+const MAX_RUNS_OUT: usize = 8;
 
 /// Largest number of points over which a predicate on bound axes is decided.
 const MAX_TRUTH: i64 = 4096;
@@ -28,7 +34,14 @@ impl Store {
         Val { coef, r, dt }
     }
 
-    fn node_bound(&mut self, op: Op, dt: Dt, commutative: bool, args: Factors, bound: &[Ax]) -> Val {
+    fn node_bound(
+        &mut self,
+        op: Op,
+        dt: Dt,
+        commutative: bool,
+        args: Factors,
+        bound: &[Ax],
+    ) -> Val {
         let b = Build { op, dt, commutative, bound, captured: false, own: &[] };
         let (r, coef) = self.make(&b, args);
         Val { coef, r, dt }
@@ -81,18 +94,33 @@ impl Store {
             }
         }
         if dt == Dt::INT && !lin.is_empty() {
-            let l = self.lins.combine(&lin)?;
+            let mut l = self.lins.combine(&lin)?;
             if flat.is_empty() {
                 return Some(self.iota(l));
             }
             if self.lins.as_constant(l) != Some(0) {
+                // The sign stands outside, so that the form has none.
+                self.combine_terms(&mut flat)?;
+                let negative = self.leads_negative(&flat);
+                if negative {
+                    for a in flat.iter_mut() {
+                        a.coef = self.coefs.neg(a.coef);
+                    }
+                    l = self.lins.combine(&[(-1, l)])?;
+                }
                 let v = self.iota(l);
+                if flat.is_empty() {
+                    return Some(v);
+                }
                 flat.push(Self::arg(&v));
+                let s = self.node(Op::Add, dt, true, flat);
+                return if negative { self.scale(&s, Coef::NEG) } else { Some(s) };
             }
         }
         self.combine_terms(&mut flat)?;
         if dt != Dt::INT
-            && self.gather_series(dt, &mut flat, |s, dt, v, z| s.sum(dt, v, &[z]))
+            && (self.gather_series(dt, &mut flat, |s, dt, v, z| s.sum(dt, v, &[z]))
+                || self.join_sums(dt, &mut flat))
         {
             let terms: SmallVec<[Val; 8]> =
                 flat.iter().map(|a| Val { coef: a.coef, r: a.r.clone(), dt }).collect();
@@ -111,6 +139,21 @@ impl Store {
             }
             _ => Some(self.node(Op::Add, dt, true, flat)),
         }
+    }
+
+    /// True if the terms of the least class have a negative factor of the
+    /// largest size. Terms are sorted by reference.
+    fn leads_negative(&mut self, flat: &[Arg]) -> bool {
+        let Some(first) = flat.first() else { return false };
+        let mut lead = first.coef;
+        for a in flat.iter().take_while(|a| a.r.class == first.r.class) {
+            let (x, y) = (self.coefs.abs(a.coef), self.coefs.abs(lead));
+            let (x, y) = (self.coefs.get(x), self.coefs.get(y));
+            if x > y || (x == y && self.coefs.sign(a.coef) > self.coefs.sign(lead)) {
+                lead = a.coef;
+            }
+        }
+        self.coefs.sign(lead) < 0
     }
 
     fn push_term(
@@ -276,6 +319,19 @@ impl Store {
                     exp_n += 1;
                     exp_one = Some(a);
                 }
+                Op::Ew(s) if s == self.known.sqrt && (a.pow < 0 || a.pow > 1) => {
+                    // sqrt(s)^p of a constant: whole powers of s stand outside.
+                    let x = c.args[0].clone();
+                    if self.class(x.r.class).op == Op::One {
+                        let k = self.coefs.pow(x.coef, a.pow.div_euclid(2))?;
+                        *coef = self.coefs.mul(*coef, k)?;
+                        if a.pow.rem_euclid(2) == 1 {
+                            flat.push(Arg { pow: 1, ..a });
+                        }
+                    } else {
+                        flat.push(a);
+                    }
+                }
                 Op::Ew(s) if (s == self.known.ind || s == self.known.b2f) && a.pow > 1 => {
                     flat.push(Arg { pow: 1, ..a });
                 }
@@ -298,6 +354,21 @@ impl Store {
                     }
                 } else if c.op != Op::One {
                     flat.push(Arg { coef: Coef::ONE, pow: 1, r: e.r });
+                }
+            }
+        }
+        // A converted predicate selects where all factors are finite.
+        if flat.len() > 1 && self.rules.finite && dt != Dt::INT {
+            for i in 0..flat.len() {
+                if self.class(flat[i].r.class).op != Op::Ew(self.known.b2f) {
+                    continue;
+                }
+                let (p, _) = self.open(&flat[i].r.clone())?;
+                let q = self.val_of(&p[0]);
+                let v = self.indicator(dt, &q);
+                if v.coef == Coef::ONE && self.is_indicator(&v.r) {
+                    self.assume("0 * x = 0");
+                    flat[i].r = v.r;
                 }
             }
         }
@@ -426,6 +497,10 @@ impl Store {
                     return self.add(dt, &terms);
                 }
             }
+            if self.pull_common(dt, &mut coef, &mut flat, &bound)? {
+                flat = self.flatten(dt, &mut coef, flat)?;
+                continue;
+            }
             if self.rules.finite && self.shift_exp(dt, &mut flat, &bound)? {
                 // The bound axes are used up.
                 return self.product(dt, coef, flat);
@@ -459,6 +534,17 @@ impl Store {
                     continue;
                 }
             }
+            if let Some(terms) = self.sums_added(dt, &flat)? {
+                let mut out: SmallVec<[Val; 4]> = SmallVec::new();
+                for t in terms {
+                    let mut map = Subst::new();
+                    let fresh = self.fresh_like(&bound, &mut map);
+                    let k = self.coefs.mul(t.coef, coef)?;
+                    let f = self.subst_factors(dt, &[Arg { coef: Coef::ONE, ..t }], &map)?;
+                    out.push(self.sum_prod(dt, k, f, &fresh)?);
+                }
+                return self.add(dt, &out);
+            }
             if self.rules.finite && flat.len() == 1 && flat[0].pow == 2 {
                 if let Some(parts) = self.expand_square(dt, &flat[0], &bound)? {
                     let mut terms: SmallVec<[Val; 4]> = SmallVec::new();
@@ -472,6 +558,9 @@ impl Store {
             if flat.len() > 1 && self.use_guards(dt, &mut coef, &mut flat)? {
                 flat = self.flatten(dt, &mut coef, flat)?;
                 continue;
+            }
+            if let Some(i) = self.free_pieces(&flat, &bound) {
+                return self.sum_of_pieces(dt, coef, &flat, &bound, i);
             }
             if round < 60 {
                 match self.decide_indicators(dt, &flat, &bound)? {
@@ -494,6 +583,136 @@ impl Store {
             return self.scale(&v, coef);
         }
         None
+    }
+
+    /// The terms of a sole factor that is an addition of sums: partial sums
+    /// added before their reduction are reduced one by one.
+    #[allow(clippy::type_complexity)]
+    fn sums_added(&mut self, dt: Dt, flat: &[Arg]) -> Option<Option<SmallVec<[Arg; 4]>>> {
+        let [a] = flat else { return Some(None) };
+        let c = self.class(a.r.class);
+        let sums = a.pow == 1
+            && c.op == Op::Add
+            && c.dt == dt
+            && c.args.len() <= MAX_SUMS_ADDED
+            && c.args.iter().all(|x| self.class(x.r.class).op == Op::Sum);
+        if !sums {
+            return Some(None);
+        }
+        let (terms, _) = self.open(&a.r)?;
+        Some(Some(terms))
+    }
+
+    /// The factor that is pieces along an axis that is free in the sum and
+    /// that no other factor reads.
+    fn free_pieces(&self, flat: &[Arg], bound: &[Ax]) -> Option<usize> {
+        flat.iter().position(|a| {
+            let c = self.class(a.r.class);
+            let own = c.nfree as usize;
+            if a.pow != 1 || c.op != Op::Pcs || c.args.len() > MAX_RUNS_OUT {
+                return false;
+            }
+            let mut alone = true;
+            self.lins.for_terms(a.r.m[own], |_, x| {
+                alone &= !bound.contains(&x)
+                    && a.r.m[..own].iter().all(|&l| !self.lins.mentions(l, x))
+                    && flat.iter().all(|o| std::ptr::eq(o, a) || !self.ref_mentions(&o.r, x));
+            });
+            alone && !bound.iter().any(|&b| self.lins.mentions(a.r.m[own], b))
+        })
+    }
+
+    /// A sum with a factor in pieces as pieces that are sums.
+    fn sum_of_pieces(
+        &mut self,
+        dt: Dt,
+        coef: Coef,
+        flat: &[Arg],
+        bound: &[Ax],
+        i: usize,
+    ) -> Option<Val> {
+        let c = self.class(flat[i].r.class);
+        let (lens, at) = (c.bound.clone(), flat[i].r.m[c.nfree as usize]);
+        let (args, axes) = self.open(&flat[i].r)?;
+        let mut runs = Vec::with_capacity(args.len());
+        for (k, a) in args.iter().enumerate() {
+            let mut map = Subst::new();
+            let fresh = self.fresh_like(bound, &mut map);
+            let mut f: Factors = flat.iter().cloned().collect();
+            f[i] = Arg { coef: a.coef, pow: 1, r: a.r.clone() };
+            let f = if a.coef == Coef::ZERO {
+                Factors::new()
+            } else {
+                let mut g = self.subst_factors(dt, &f, &map)?;
+                g[i].coef = self.coefs.mul(g[i].coef, a.coef)?;
+                g
+            };
+            let val = if a.coef == Coef::ZERO {
+                self.assume("0 * x = 0");
+                self.zero(dt)
+            } else {
+                self.sum_prod(dt, coef, f, &fresh)?
+            };
+            runs.push(crate::pieces::Run { len: lens[k], val, axis: Some(axes[k]) });
+        }
+        self.pieces(dt, &runs, at)
+    }
+
+    /// `sum_b (m u + m v) F = sum_b m (u + v) F` for factors `m` that all
+    /// terms of an addition share and that are free of the bound axes.
+    fn pull_common(
+        &mut self,
+        dt: Dt,
+        coef: &mut Coef,
+        flat: &mut Factors,
+        bound: &[Ax],
+    ) -> Option<bool> {
+        for i in 0..flat.len() {
+            let c = self.class(flat[i].r.class);
+            if flat[i].pow != 1 || c.op != Op::Add || c.dt != dt || c.args.len() > MAX_FLAT {
+                continue;
+            }
+            let all_products = c.args.iter().all(|a| self.class(a.r.class).op == Op::Prod);
+            if !all_products || !self.ref_mentions_any(&flat[i].r, bound) {
+                continue;
+            }
+            let (terms, _) = self.open(&flat[i].r.clone())?;
+            let mut split: SmallVec<[(Coef, Factors); 4]> = SmallVec::new();
+            for t in &terms {
+                if self.class(t.r.class).op != Op::Prod {
+                    break;
+                }
+                let (f, _) = self.open(&t.r)?;
+                split.push((t.coef, f));
+            }
+            if split.len() != terms.len() {
+                continue;
+            }
+            let common: Factors = split[0]
+                .1
+                .iter()
+                .filter(|x| {
+                    x.coef == Coef::ONE
+                        && !self.ref_mentions_any(&x.r, bound)
+                        && split.iter().all(|s| s.1.contains(x))
+                })
+                .cloned()
+                .collect();
+            if common.is_empty() {
+                continue;
+            }
+            let mut rest: SmallVec<[Val; 4]> = SmallVec::new();
+            for (k, f) in split {
+                let f = f.into_iter().filter(|x| !common.contains(x)).collect();
+                rest.push(self.product(dt, k, f)?);
+            }
+            let s = self.add(dt, &rest)?;
+            *coef = self.coefs.mul(*coef, s.coef)?;
+            flat[i] = Arg { coef: Coef::ONE, pow: 1, r: s.r };
+            flat.extend(common);
+            return Some(true);
+        }
+        Some(false)
     }
 
     /// `sum_b (u + v)^2 = sum_b u^2 + 2 v sum_b u + n v^2` where `v` holds the
@@ -612,7 +831,11 @@ impl Store {
     }
 
     /// Groups of factors that share no bound axis; `None` if there is one.
-    fn components(&self, flat: &Factors, bound: &[Ax]) -> Option<Vec<(Factors, SmallVec<[Ax; 4]>)>> {
+    fn components(
+        &self,
+        flat: &Factors,
+        bound: &[Ax],
+    ) -> Option<Vec<(Factors, SmallVec<[Ax; 4]>)>> {
         if flat.len() < 2 || bound.len() < 2 {
             return None;
         }
@@ -642,15 +865,10 @@ impl Store {
         Some(
             ids.iter()
                 .map(|&g| {
-                    let b: SmallVec<[Ax; 4]> = (0..bound.len())
-                        .filter(|&i| group[i] == g)
-                        .map(|i| bound[i])
-                        .collect();
-                    let f = flat
-                        .iter()
-                        .filter(|a| self.ref_mentions_any(&a.r, &b))
-                        .cloned()
-                        .collect();
+                    let b: SmallVec<[Ax; 4]> =
+                        (0..bound.len()).filter(|&i| group[i] == g).map(|i| bound[i]).collect();
+                    let f =
+                        flat.iter().filter(|a| self.ref_mentions_any(&a.r, &b)).cloned().collect();
                     (f, b)
                 })
                 .collect(),
@@ -684,9 +902,9 @@ impl Store {
                     let hit = form.terms.iter().find(|t| {
                         t.0.abs() == 1 && bound.contains(&t.1) && {
                             // Not inside a table elsewhere in the form.
-                            form.terms.iter().all(|u| {
-                                u.1 == t.1 || !self.lins.mentions(Lins::plain(u.1), t.1)
-                            })
+                            form.terms
+                                .iter()
+                                .all(|u| u.1 == t.1 || !self.lins.mentions(Lins::plain(u.1), t.1))
                         }
                     });
                     if let Some(&(c, b)) = hit {
@@ -731,13 +949,14 @@ impl Store {
                     let reads_b = |s: &Store, a: &Arg| s.ref_mentions(&a.r, b);
                     let in_b: SmallVec<[usize; 4]> =
                         (0..others.len()).filter(|&k| reads_b(self, &others[k])).collect();
-                    if in_b.is_empty() && inside && bound.len() >= 1 {
+                    if in_b.is_empty() && inside {
                         let b2 = bound.iter().copied().filter(|&x| x != b).collect();
                         return Some(Decided::Same(others, b2));
                     }
                     if let [k] = in_b[..] {
                         let c = self.class(others[k].r.class);
-                        if others[k].pow == 1 && c.op == Op::Add && c.args.len() <= 8 && c.dt == dt {
+                        if others[k].pow == 1 && c.op == Op::Add && c.args.len() <= 8 && c.dt == dt
+                        {
                             let (terms, _) = self.open(&others[k].r)?;
                             if terms.iter().any(|t| !reads_b(self, t)) {
                                 let mut out = Vec::new();
@@ -852,9 +1071,10 @@ impl Store {
                     continue;
                 }
                 let elsewhere = terms.iter().any(|u| u.r != t.r && self.ref_mentions(&u.r, b))
-                    || form.terms.iter().any(|u| {
-                        u.1 != b && self.lins.mentions(Lins::plain(u.1), b)
-                    });
+                    || form
+                        .terms
+                        .iter()
+                        .any(|u| u.1 != b && self.lins.mentions(Lins::plain(u.1), b));
                 if elsewhere {
                     continue;
                 }
@@ -948,6 +1168,22 @@ impl Store {
             factors.push((e, 1));
         }
         self.prod(dt, &factors)
+    }
+
+    /// Square root. That of a positive fraction is a fraction times the root
+    /// of a square-free integer.
+    pub fn sqrt(&mut self, dt: Dt, v: &Val) -> Option<Val> {
+        if self.rules.reals && self.class(v.r.class).op == Op::One {
+            if let Some((k, s)) = self.coefs.square_root(v.coef) {
+                if s == Coef::ONE {
+                    return Some(self.constant(dt, k));
+                }
+                let x = self.constant(dt, s);
+                let r = self.ew(self.known.sqrt, dt, false, &[x]);
+                return self.scale(&r, k);
+            }
+        }
+        Some(self.ew(self.known.sqrt, dt, false, std::slice::from_ref(v)))
     }
 
     /// Natural logarithm.

@@ -172,6 +172,40 @@ impl Coefs {
         self.intern(v)
     }
 
+    /// `(k, s)` with `sqrt(a) = k * sqrt(s)` and `s` a square-free integer, for
+    /// a positive fraction of small numbers.
+    pub fn square_root(&mut self, a: Coef) -> Option<(Coef, Coef)> {
+        let v = self.get(a);
+        let (p, q) = (v.numer().to_i64()?, v.denom().to_i64()?);
+        if p <= 0 || p > 1 << 30 || q > 1 << 30 {
+            return None;
+        }
+        // sqrt(p/q) = sqrt(p*q) / q
+        let mut rest = p.checked_mul(q)?;
+        let (mut whole, mut free) = (1i64, 1i64);
+        let mut d = 2i64;
+        while d * d <= rest && d < 1 << 16 {
+            while rest % (d * d) == 0 {
+                rest /= d * d;
+                whole = whole.checked_mul(d)?;
+            }
+            if rest % d == 0 {
+                rest /= d;
+                free = free.checked_mul(d)?;
+            }
+            d += 1;
+        }
+        // What is left has no divisor below 2^16: a prime, or two equal ones.
+        let root = (rest as f64).sqrt() as i64;
+        if rest > 1 && root * root == rest {
+            whole = whole.checked_mul(root)?;
+        } else {
+            free = free.checked_mul(rest)?;
+        }
+        let k = self.intern(BigRational::new(BigInt::from(whole), BigInt::from(q)))?;
+        Some((k, self.int(free)))
+    }
+
     /// `|a|`
     pub fn abs(&mut self, a: Coef) -> Coef {
         if self.sign(a) < 0 { self.neg(a) } else { a }
@@ -222,6 +256,13 @@ mod tests {
             steps += 1;
         }
         assert!(steps < 8, "the size limit stops growth");
+        for (p, q) in [(1, 8), (9, 4), (3, 7), (50, 1), (1, 72), (65_537, 1)] {
+            let a = c.intern(BigRational::new(BigInt::from(p), BigInt::from(q))).unwrap();
+            let (k, s) = c.square_root(a).unwrap();
+            let (kk, two) = (c.mul(k, k).unwrap(), c.mul(k, k).unwrap());
+            assert_eq!(kk, two);
+            assert_eq!(c.mul(kk, s), Some(a), "k^2 * s = {p}/{q}");
+        }
         let (six, four) = (c.int(6), c.int(-4));
         assert_eq!(c.gcd([six, four].into_iter()), c.int(2));
     }

@@ -343,8 +343,8 @@ impl Lins {
                     out.add_scaled(c, &x)?;
                 }
                 None => {
-                    let is_table = a >= FIRST_ATOM
-                        && matches!(self.atom(a).kind, AtomKind::Table { .. });
+                    let is_table =
+                        a >= FIRST_ATOM && matches!(self.atom(a).kind, AtomKind::Table { .. });
                     if is_table {
                         let t = self.substitute_table(a, map)?;
                         changed |= t != Self::plain(a);
@@ -388,11 +388,7 @@ impl Lins {
     /// atoms that the forms depend on, and finds a linear form if there is
     /// one, else makes a table atom. `None` if there are more than
     /// [`MAX_TABLE`] points or `f` is undefined somewhere.
-    pub fn tabulate(
-        &mut self,
-        args: &[LinId],
-        f: impl Fn(&[i64]) -> Option<i64>,
-    ) -> Option<LinId> {
+    pub fn tabulate(&mut self, args: &[LinId], f: impl Fn(&[i64]) -> Option<i64>) -> Option<LinId> {
         let mut axes: SmallVec<[Ax; 3]> = SmallVec::new();
         for &l in args {
             self.base_axes(l, &mut axes);

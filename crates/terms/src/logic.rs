@@ -8,8 +8,8 @@
 use crate::coef::Coef;
 use crate::lin::{Ax, Subst};
 use crate::make::Build;
-use crate::tables::Untabled;
 use crate::store::{Arg, Dt, Op, Ref, Store, Val};
+use crate::tables::Untabled;
 use smallvec::SmallVec;
 
 impl Store {
@@ -346,7 +346,8 @@ impl Store {
             }
             Op::Ew(s) if s == self.known.select => {
                 let (a, _) = self.open(&v.r)?;
-                let p = a[0].coef != Coef::ZERO && self.eval_bool(&a[0].r, axes, point, depth - 1)?;
+                let p =
+                    a[0].coef != Coef::ZERO && self.eval_bool(&a[0].r, axes, point, depth - 1)?;
                 let t = self.val_of(&a[if p { 1 } else { 2 }]);
                 self.eval_int(&t, axes, point, depth - 1)?
             }

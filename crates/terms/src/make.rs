@@ -9,7 +9,8 @@
 //!   axis that is read (reads at constants and shifted reads included);
 //! * atoms that several forms share are fused where every form that has one
 //!   has the other in mixed-radix position (`coef_a = size_b * coef_b`);
-//! * what is left becomes one axis per atom.
+//! * what is left becomes one axis per atom;
+//! * reads at constants are abstracted too, unless a node has many.
 //!
 //! Commutative arguments are sorted by everything but axis names; ties are
 //! tried in all orders, the least encoding wins, and the orders that tie for
@@ -25,6 +26,10 @@ use std::hash::Hasher;
 
 /// First parameter id of values too wide to canonicalise.
 pub(crate) const UNKNOWN: u32 = 1 << 30;
+
+/// Most constant indices of a node that become axes; with more, all stay
+/// inside (an unrolled loop over stacked weights adds one per iteration).
+const MAX_CONSTS: usize = 4;
 
 /// Most orders of tied arguments that are tried.
 const MAX_ORDERS: usize = 720;
@@ -182,6 +187,7 @@ impl Store {
         // 2. Atoms and the parts they stand in.
         let mut atoms: SmallVec<[(Ax, u128); 8]> = SmallVec::new();
         let many = parts.len() > 120;
+        let embed = many || parts.iter().filter(|p| p.is_const).count() > MAX_CONSTS;
         for (i, p) in parts.iter().enumerate() {
             if p.is_const {
                 continue;
@@ -194,7 +200,7 @@ impl Store {
         }
         let mut pas: SmallVec<[Pa; 8]> = SmallVec::new();
         for i in 0..parts.len() {
-            if parts[i].is_const && many {
+            if parts[i].is_const && embed {
                 parts[i].adjust = self.lins.c0(parts[i].linear);
                 continue;
             }
@@ -210,16 +216,14 @@ impl Store {
             let bit = 1u128 << i;
             let mut alone = true;
             self.lins.for_terms(parts[i].linear, |_, a| {
-                alone &= atoms.iter().any(|x| x.0 == a && x.1 == bit)
-                    && !b.bound.contains(&a);
+                alone &= atoms.iter().any(|x| x.0 == a && x.1 == bit) && !b.bound.contains(&a);
             });
             if alone {
                 let ctx = self.lins.shift(parts[i].linear, parts[i].cmin);
                 let p = &mut parts[i];
                 p.isolated = true;
                 p.terms.push((1, pas.len()));
-                let domain =
-                    if p.domain == UNBOUNDED { UNBOUNDED } else { p.domain + p.cmin };
+                let domain = if p.domain == UNBOUNDED { UNBOUNDED } else { p.domain + p.cmin };
                 pas.push(Pa { size: domain, bound: None, ctx });
             }
         }
@@ -264,20 +268,34 @@ impl Store {
         if !many {
             self.fuse(b, &mut parts, &mut pas, &mut masks, first_shared);
         }
-        // A bound axis that only counts down is turned round.
+        // A bound axis that counts down more often than up is turned round; as
+        // often: by the least classes that do not read it both ways alike.
         if !b.captured {
+            let mut by_class: SmallVec<[usize; 8]> = (0..args.len()).collect();
+            by_class.sort_by_key(|&k| (args[k].r.class, args[k].pow));
             for pa in first_shared..pas.len() {
                 if pas[pa].bound.is_none() || pas[pa].size == 0 {
                     continue;
                 }
-                let mut any = false;
-                let all_neg = parts.iter().all(|p| {
-                    p.terms.iter().all(|t| t.1 != pa || {
-                        any = true;
-                        t.0 < 0
-                    })
-                });
-                if any && all_neg {
+                let (mut net, mut lead) = (0i64, 0i64);
+                let mut i = 0;
+                while i < by_class.len() {
+                    let class = args[by_class[i]].r.class;
+                    let mut group = 0i64;
+                    while i < by_class.len() && args[by_class[i]].r.class == class {
+                        for o in &occs[by_class[i]] {
+                            for t in parts[o.part].terms.iter().filter(|t| t.1 == pa) {
+                                group += t.0.signum();
+                            }
+                        }
+                        i += 1;
+                    }
+                    net += group;
+                    if lead == 0 {
+                        lead = group;
+                    }
+                }
+                if net < 0 || (net == 0 && lead < 0) {
                     let n = pas[pa].size - 1;
                     for p in parts.iter_mut() {
                         for t in p.terms.iter_mut().filter(|t| t.1 == pa) {
@@ -302,7 +320,11 @@ impl Store {
                 for (p, q) in occs[a].iter().zip(&occs[bb]) {
                     let (pp, qp) = (&parts[p.part], &parts[q.part]);
                     let off = |o: &Occ, p: &Part| {
-                        if p.isolated { o.c - if p.is_const { 0 } else { p.cmin } } else { o.c + p.adjust }
+                        if p.isolated {
+                            o.c - if p.is_const { 0 } else { p.cmin }
+                        } else {
+                            o.c + p.adjust
+                        }
                     };
                     let o = off(p, pp).cmp(&off(q, qp)).then(pp.terms.len().cmp(&qp.terms.len()));
                     if o != Ordering::Equal {
@@ -310,11 +332,10 @@ impl Store {
                     }
                     for (s, t) in pp.terms.iter().zip(&qp.terms) {
                         let (sp, tp) = (&pas[s.1], &pas[t.1]);
-                        let o = s
-                            .0
-                            .cmp(&t.0)
-                            .then(sp.bound.is_some().cmp(&tp.bound.is_some()))
-                            .then(sp.size.cmp(&tp.size));
+                        let o =
+                            s.0.cmp(&t.0)
+                                .then(sp.bound.is_some().cmp(&tp.bound.is_some()))
+                                .then(sp.size.cmp(&tp.size));
                         if o != Ordering::Equal {
                             return o;
                         }
@@ -375,7 +396,7 @@ impl Store {
         let flips = (0..args.len())
             .try_fold(1usize, |p, k| p.checked_mul(1 + autos_of(self, k)))
             .unwrap_or(usize::MAX);
-        let total = orders.checked_mul(flips).unwrap_or(usize::MAX);
+        let total = orders.saturating_mul(flips);
         let mut best = self.encode(b, &args, &occs, &parts, &pas, &order, &[]);
         let mut autos: Vec<SmallVec<[u8; 6]>> = Vec::new();
         if total > 1 {
@@ -514,7 +535,8 @@ impl Store {
                 continue;
             }
             let mine = |k: usize| here >> k & 1 == 1;
-            let cmin = (0..parts.len()).filter(|&k| mine(k)).map(|k| parts[k].cmin).min().unwrap_or(0);
+            let cmin =
+                (0..parts.len()).filter(|&k| mine(k)).map(|k| parts[k].cmin).min().unwrap_or(0);
             // Domain: every occurrence stays in the axis it reads.
             let mut size = UNBOUNDED;
             for o in occs.iter().flatten().filter(|o| mine(o.part)) {

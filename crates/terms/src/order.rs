@@ -7,8 +7,8 @@
 use crate::coef::Coef;
 use crate::lin::{Ax, Subst};
 use crate::make::Build;
-use crate::tables::Untabled;
 use crate::store::{Arg, Dt, Op, Store, Val};
+use crate::tables::Untabled;
 use smallvec::SmallVec;
 
 impl Store {
@@ -57,8 +57,7 @@ impl Store {
         }
         flat.sort_by(|a, b| a.r.cmp(&b.r).then(a.coef.cmp(&b.coef)));
         flat.dedup();
-        if dt != Dt::INT
-            && self.gather_series(dt, &mut flat, |s, dt, v, z| s.max_over(dt, v, &[z]))
+        if dt != Dt::INT && self.gather_series(dt, &mut flat, |s, dt, v, z| s.max_over(dt, v, &[z]))
         {
             let vals: SmallVec<[Val; 8]> =
                 flat.iter().map(|a| Val { coef: a.coef, r: a.r.clone(), dt }).collect();

@@ -74,7 +74,14 @@ impl Store {
             args.push(Arg { coef, pow: 1, r: r.val.r.clone() });
         }
         let own = [(total, at)];
-        let b = Build { op: Op::Pcs, dt, commutative: false, bound: &captured, captured: true, own: &own };
+        let b = Build {
+            op: Op::Pcs,
+            dt,
+            commutative: false,
+            bound: &captured,
+            captured: true,
+            own: &own,
+        };
         let (r, _) = self.make(&b, args);
         let v = Val { coef: k, r, dt };
         Some(self.norm(v))

@@ -6,11 +6,13 @@
 //! copies of the devices' values, the sum over an axis.
 
 use crate::lin::{Ax, LinId, Lins};
-use crate::store::{Arg, Dt, Ref, Store, Val};
+use crate::store::{Arg, Dt, Op, Ref, Store, Val};
 use smallvec::SmallVec;
 
 /// Most terms of a progression.
 const MAX_TERMS: usize = 256;
+/// Most terms among which sums that go on are looked for.
+const MAX_JOINED: usize = 12;
 /// Most device points that are looked at.
 const MAX_POINTS: i64 = 8192;
 
@@ -42,9 +44,8 @@ impl Store {
             }
             let group: SmallVec<[Ref; 4]> = flat[i..j].iter().map(|a| a.r.clone()).collect();
             let made = if group.len() > 1 && group.len() <= MAX_TERMS && flat[i].pow == 1 {
-                self.series(&group).and_then(|(r, z)| {
-                    reduce(self, dt, &Val { coef: flat[i].coef, r, dt }, z)
-                })
+                self.series(&group)
+                    .and_then(|(r, z)| reduce(self, dt, &Val { coef: flat[i].coef, r, dt }, z))
             } else {
                 None
             };
@@ -59,6 +60,121 @@ impl Store {
         }
         *flat = out;
         changed
+    }
+
+    /// Joins two terms of an addition where one goes on where the other ends:
+    /// `sum_(z<n) F(z) + sum_(z<k) F(n+z)` is `sum_(z<n+k) F(z)`, and a lone
+    /// `F(n)` counts as `k = 1`. Every read must stay inside its array.
+    pub(crate) fn join_sums(&mut self, dt: Dt, flat: &mut SmallVec<[Arg; 4]>) -> bool {
+        if flat.len() < 2 || flat.len() > MAX_JOINED {
+            return false;
+        }
+        let classes = |s: &Store, a: &Arg| -> SmallVec<[crate::ClassId; 4]> {
+            let c = s.class(a.r.class);
+            match c.op {
+                Op::Sum | Op::Prod => {
+                    let mut v: SmallVec<[crate::ClassId; 4]> =
+                        c.args.iter().map(|x| x.r.class).collect();
+                    v.sort_unstable();
+                    v
+                }
+                _ => SmallVec::from_slice(&[a.r.class]),
+            }
+        };
+        for i in 0..flat.len() {
+            let c = self.class(flat[i].r.class);
+            if flat[i].pow != 1 || c.op != Op::Sum || c.dt != dt {
+                continue;
+            }
+            for j in 0..flat.len() {
+                if i == j
+                    || flat[j].pow != 1
+                    || flat[j].coef != flat[i].coef
+                    || classes(self, &flat[i]) != classes(self, &flat[j])
+                {
+                    continue;
+                }
+                let (x, y) = (flat[i].r.clone(), flat[j].r.clone());
+                let Some(v) = self.joined(dt, &x, &y) else { continue };
+                let Some(k) = self.coefs.mul(v.coef, flat[i].coef) else { continue };
+                flat[i] = Arg { coef: k, pow: 1, r: v.r };
+                flat.remove(j);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The sum `x` lengthened by the term `y`, if `y` continues it.
+    fn joined(&mut self, dt: Dt, x: &Ref, y: &Ref) -> Option<Val> {
+        let sum = self.class(y.class).op == Op::Sum;
+        let (args, bound) = self.open(x)?;
+        for (b, &z) in bound.iter().enumerate() {
+            let n = self.lins.size(z);
+            let mut rest: SmallVec<[Ax; 4]> = bound.iter().copied().collect();
+            rest.remove(b);
+            // Candidates for the continuation: all of `y`, or `y` per index
+            // of one of its bound axes.
+            let mut tails: SmallVec<[(Val, Option<Ax>); 3]> = SmallVec::new();
+            tails.push((Val { coef: crate::Coef::ONE, r: y.clone(), dt }, None));
+            if sum {
+                let count = self.class(y.class).bound.len();
+                for k in 0..count {
+                    let (f, mut bs) = self.open(y)?;
+                    let t = bs.remove(k);
+                    if let Some(v) = self.sum_prod(dt, crate::Coef::ONE, f, &bs) {
+                        tails.push((v, Some(t)));
+                    }
+                }
+            }
+            for (tail, axis) in tails {
+                let k = axis.map_or(1, |t| self.lins.size(t));
+                let at = match axis {
+                    Some(t) => self.lins.shift(Lins::plain(t), n),
+                    None => self.lins.constant(n),
+                };
+                let Some((f, bs)) = self.reread(&args, &rest, z, at) else { continue };
+                if self.sum_prod(dt, crate::Coef::ONE, f, &bs).as_ref() != Some(&tail) {
+                    continue;
+                }
+                let long = self.lins.local(n + k);
+                let (f, mut bs) = self.reread(&args, &rest, z, Lins::plain(long))?;
+                bs.push(long);
+                return self.sum_prod(dt, crate::Coef::ONE, f, &bs);
+            }
+        }
+        None
+    }
+
+    /// Factors with `at` for `z` and fresh atoms for `rest`; `None` if a read
+    /// would leave its array.
+    #[allow(clippy::type_complexity)]
+    fn reread(
+        &mut self,
+        args: &[Arg],
+        rest: &[Ax],
+        z: Ax,
+        at: LinId,
+    ) -> Option<(SmallVec<[Arg; 4]>, SmallVec<[Ax; 4]>)> {
+        let mut map = crate::Subst::new();
+        map.set(z, at);
+        let fresh = self.fresh_like(rest, &mut map);
+        let mut out: SmallVec<[Arg; 4]> = SmallVec::new();
+        for a in args {
+            let r = self.subst_ref(&a.r, &map)?;
+            for (&l, &n) in r.m.iter().zip(&self.class(r.class).sizes) {
+                let (lo, hi) = self.lins.range(l);
+                if n != crate::UNBOUNDED && (lo < 0 || hi >= n) {
+                    return None;
+                }
+            }
+            let dt = self.class(a.r.class).dt;
+            let v = self.norm(Val { coef: crate::Coef::ONE, r, dt });
+            let k = self.coefs.pow(v.coef, a.pow)?;
+            let coef = self.coefs.mul(a.coef, k)?;
+            out.push(Arg { coef, pow: a.pow, r: v.r });
+        }
+        Some((out, fresh))
     }
 
     /// The group as one read along a new axis.

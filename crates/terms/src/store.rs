@@ -157,7 +157,6 @@ pub(crate) struct Known {
     pub(crate) add: Sym,
     pub(crate) mul: Sym,
     pub(crate) div: Sym,
-    pub(crate) i2f: Sym,
 }
 
 impl Default for Known {
@@ -177,7 +176,6 @@ impl Default for Known {
             add: z,
             mul: z,
             div: z,
-            i2f: z,
         }
     }
 }
@@ -256,7 +254,6 @@ impl Store {
             add: s.sym("add"),
             mul: s.sym("multiply"),
             div: s.sym("divide"),
-            i2f: s.sym("convert-int"),
         };
         s
     }
@@ -548,6 +545,9 @@ impl Store {
 
     fn read_array(&mut self, v: &Val, id: u32) -> Option<Val> {
         let sizes = self.classes[v.r.class.0 as usize].sizes.clone();
+        if v.dt == Dt::INT && v.r.m.iter().any(|&l| self.lins.as_constant(l).is_none()) {
+            return self.read_by_device(v, id, &sizes);
+        }
         let mut at = 0i64;
         for (l, n) in v.r.m.iter().zip(&sizes) {
             let i = self.lins.as_constant(*l)?;
@@ -559,6 +559,44 @@ impl Store {
         let k = *self.arrays[id as usize].get(at as usize)?;
         let k = self.coefs.mul(k, v.coef)?;
         Some(self.constant(v.dt, k))
+    }
+
+    /// An integer array read at forms that depend on the device alone is an
+    /// index form itself (offset tables of a partitioner).
+    fn read_by_device(&mut self, v: &Val, id: u32, sizes: &[i64]) -> Option<Val> {
+        for &l in &v.r.m {
+            let mut device = true;
+            self.lins.for_terms(l, |_, a| {
+                device &= a >= crate::lin::FIRST_ATOM && {
+                    let mut base = SmallVec::new();
+                    self.lins.base_axes(Lins::plain(a), &mut base);
+                    base.iter().all(|&b| {
+                        b >= crate::lin::FIRST_ATOM
+                            && self.lins.atom(b).kind == crate::AtomKind::Device
+                    })
+                };
+            });
+            if !device {
+                return None;
+            }
+        }
+        let values = self.arrays[id as usize].clone();
+        let mut ints = Vec::with_capacity(values.len());
+        for &c in values.iter() {
+            ints.push(self.coefs.to_int(c)?);
+        }
+        let l = self.lins.tabulate(&v.r.m, |p| {
+            let mut at = 0i64;
+            for (i, n) in p.iter().zip(sizes) {
+                if i < &0 || i >= n {
+                    return None;
+                }
+                at = at * n + i;
+            }
+            ints.get(at as usize).copied()
+        })?;
+        let i = self.iota(l);
+        self.scale(&i, v.coef)
     }
 
     /// Puts the index list into its least form under the class's symmetries.

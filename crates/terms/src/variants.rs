@@ -54,8 +54,8 @@ impl Store {
     }
 
     /// One rewrite away: (a) a nested sum that shares a bound axis is
-    /// inlined; (b) a bound axis that one factor alone reads is summed inside
-    /// that factor; (c) a product distributes over an addition.
+    /// inlined; (b) a bound axis that some factors alone read is summed inside
+    /// those; (c) a product distributes over an addition.
     pub fn variants(&mut self, v: &Val) -> Vec<Val> {
         let mut out = Vec::new();
         let (op, dt) = {
@@ -72,6 +72,11 @@ impl Store {
                 }
                 for i in 0..n {
                     if let Some(w) = self.push_into_factor(v, dt, i) {
+                        out.push(w);
+                    }
+                }
+                for b in 0..self.class(v.r.class).bound.len() {
+                    if let Some(w) = self.sum_first(v, dt, b) {
                         out.push(w);
                     }
                 }
@@ -160,6 +165,28 @@ impl Store {
         let rest: SmallVec<[crate::Ax; 2]> =
             bound.iter().copied().filter(|b| !only.contains(b)).collect();
         self.sum_prod(dt, v.coef, args, &rest)
+    }
+
+    /// Sums over bound axis `k` first: the factors that read it become one,
+    /// together with the axes that only they read.
+    fn sum_first(&mut self, v: &Val, dt: Dt, k: usize) -> Option<Val> {
+        let (args, bound) = self.open(&v.r)?;
+        let axis = *bound.get(k)?;
+        let (inside, mut outside): (SmallVec<[Arg; 4]>, SmallVec<[Arg; 4]>) =
+            args.into_iter().partition(|a| self.ref_mentions(&a.r, axis));
+        if inside.len() < 2 || outside.is_empty() {
+            return None;
+        }
+        let (only, rest): (SmallVec<[crate::Ax; 2]>, SmallVec<[crate::Ax; 2]>) = bound
+            .iter()
+            .copied()
+            .partition(|&b| !outside.iter().any(|a| self.ref_mentions(&a.r, b)));
+        if rest.is_empty() {
+            return None;
+        }
+        let s = self.sum_prod(dt, Coef::ONE, inside, &only)?;
+        outside.push(Arg { coef: s.coef, pow: 1, r: s.r });
+        self.sum_prod(dt, v.coef, outside, &rest)
     }
 
     fn distribute(&mut self, v: &Val, dt: Dt, i: usize) -> Option<Val> {

@@ -44,7 +44,12 @@ pub(crate) fn convolution(
     let (out_type, dims) = out;
     let rank = at.window.len() + 2;
     if x.rank() != rank || w.rank() != rank || dims.len() != rank {
-        return invalid(format!("ranks {}, {} for {} spatial dimensions", x.rank(), w.rank(), rank - 2));
+        return invalid(format!(
+            "ranks {}, {} for {} spatial dimensions",
+            x.rank(),
+            w.rank(),
+            rank - 2
+        ));
     }
     if at.input_spatial.len() + 2 != rank
         || at.kernel_spatial.len() + 2 != rank
@@ -83,9 +88,9 @@ pub(crate) fn convolution(
         batch_groups: at.batch_group_count.max(1) as usize,
     };
     let fits = p.ck.checked_mul(p.groups) == Some(p.ci)
-        && p.co % p.groups == 0
-        && p.co % p.batch_groups == 0
-        && p.batch % p.batch_groups == 0
+        && p.co.is_multiple_of(p.groups)
+        && p.co.is_multiple_of(p.batch_groups)
+        && p.batch.is_multiple_of(p.batch_groups)
         && canon[0] as usize == p.batch / p.batch_groups
         && canon[s + 1] as usize == p.co
         && (p.groups == 1 || p.batch_groups == 1)
@@ -137,7 +142,8 @@ fn run<T: Field>(x: &[T], w: &[T], p: &Plan, tick: &mut dyn FnMut() -> Res<()>) 
                 }
             }
             let m = r1 - r0;
-            let prod = matmul((m, k, n), (&patch[..m * k], Steps(k, 1)), (&w[part * n..], Steps(p.co, 1)));
+            let prod =
+                matmul((m, k, n), (&patch[..m * k], Steps(k, 1)), (&w[part * n..], Steps(p.co, 1)));
             let Some(prod) = prod else { return Err(Fail::Invalid("matrix sizes".into())) };
             for (r, line) in prod.chunks_exact(n).enumerate() {
                 let at = (r0 + r) * p.co + part * n;

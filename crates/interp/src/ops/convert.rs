@@ -21,7 +21,8 @@ fn odd(x: i128) -> f64 {
         return f;
     }
     // Truncate towards zero, then set the last bit.
-    let t = if back.unsigned_abs() > x.unsigned_abs() { f64::from_bits(f.to_bits() - 1) } else { f };
+    let t =
+        if back.unsigned_abs() > x.unsigned_abs() { f64::from_bits(f.to_bits() - 1) } else { f };
     f64::from_bits(t.to_bits() | 1)
 }
 
@@ -109,7 +110,7 @@ fn convert_data(t: &Tensor, to: DType, wide: bool) -> Res<Data> {
             }
         });
     }
-    if t.dtype.is_complex() && !(to == DType::Pred) {
+    if t.dtype.is_complex() && (to != DType::Pred) {
         let re = super::elementwise::unary(scalify_ir::Opcode::Real, t.clone())?;
         return convert_data(&re, to, wide);
     }
@@ -206,7 +207,12 @@ fn unpack(v: &[u8], bits: usize, n: usize, signed: bool) -> Vec<u8> {
 
 /// `stochastic-convert`: rounds away from zero if the discarded fraction
 /// exceeds the random bits read as a fraction.
-pub(crate) fn stochastic_convert(t: &Tensor, random: &Tensor, to: DType, wide: bool) -> Res<Tensor> {
+pub(crate) fn stochastic_convert(
+    t: &Tensor,
+    random: &Tensor,
+    to: DType,
+    wide: bool,
+) -> Res<Tensor> {
     if t.dims != random.dims || random.dtype.bits() != t.dtype.bits() {
         return invalid("random bits of another shape or width");
     }

@@ -12,8 +12,8 @@ use super::par::map1;
 use crate::complex::{C64, C128};
 use crate::error::{Res, invalid, unsupported};
 use crate::tensor::{Data, Store, Tensor};
-use scalify_ir::shape::Dims;
 use scalify_ir::dtype::DTypeClass;
+use scalify_ir::shape::Dims;
 use scalify_ir::{DType, DotAttrs};
 use std::sync::Arc;
 

@@ -4,14 +4,14 @@
 
 use super::int::Int;
 use super::par::{map1, map1_same, map2, map2_same};
-use super::real::Flt;
+use super::real::{Flt, exp32, logistic32, tanh32};
 use crate::complex::{C64, C128};
 use crate::error::{Res, invalid, unsupported};
 use crate::narrow;
 use crate::tensor::{Data, F8, Tensor, each};
 use half::{bf16, f16};
-use scalify_ir::{CompareKind, Comparison, DType, Opcode};
 use scalify_ir::dtype::DTypeClass;
+use scalify_ir::{CompareKind, Comparison, DType, Opcode};
 
 /// Nearest `bf16`, ties to even.
 pub(crate) fn to_bf16(x: f32) -> bf16 {
@@ -51,12 +51,14 @@ fn float_unary(op: Opcode, d: DType, data: Data) -> Res<Data> {
     use Opcode::*;
     // Cheap ones as loops that vectorise.
     match (op, data) {
-        (Abs, Data::F32(v)) => return Ok(Data::F32(map1_same(v, f32::abs))),
-        (Negate, Data::F32(v)) => return Ok(Data::F32(map1_same(v, |x: f32| -x))),
-        (Sqrt, Data::F32(v)) => return Ok(Data::F32(map1_same(v, f32::sqrt))),
-        (Rsqrt, Data::F32(v)) => return Ok(Data::F32(map1_same(v, Flt::rrsqrt))),
-        (Exponential, Data::F32(v)) => return Ok(Data::F32(map1_same(v, f32::exp))),
-        (Negate, Data::F64(v)) => return Ok(Data::F64(map1_same(v, |x: f64| -x))),
+        (Abs, Data::F32(v)) => Ok(Data::F32(map1_same(v, f32::abs))),
+        (Negate, Data::F32(v)) => Ok(Data::F32(map1_same(v, |x: f32| -x))),
+        (Sqrt, Data::F32(v)) => Ok(Data::F32(map1_same(v, f32::sqrt))),
+        (Rsqrt, Data::F32(v)) => Ok(Data::F32(map1_same(v, Flt::rrsqrt))),
+        (Exponential, Data::F32(v)) => Ok(Data::F32(map1_same(v, exp32))),
+        (Tanh, Data::F32(v)) => Ok(Data::F32(map1_same(v, tanh32))),
+        (Logistic, Data::F32(v)) => Ok(Data::F32(map1_same(v, logistic32))),
+        (Negate, Data::F64(v)) => Ok(Data::F64(map1_same(v, |x: f64| -x))),
         (_, data) => {
             macro_rules! table {
                 ($($o:ident => $f:ident),*) => {
@@ -139,14 +141,38 @@ fn float_binary(op: Opcode, d: DType, a: Data, b: Data) -> Res<Data> {
 macro_rules! ints {
     ($a:expr, $b:expr, |$v:ident, $w:ident: $t:ident| $e:expr) => {
         match ($a, $b) {
-            (Data::I8($v), Data::I8($w)) => { type $t = i8; Data::I8($e) }
-            (Data::I16($v), Data::I16($w)) => { type $t = i16; Data::I16($e) }
-            (Data::I32($v), Data::I32($w)) => { type $t = i32; Data::I32($e) }
-            (Data::I64($v), Data::I64($w)) => { type $t = i64; Data::I64($e) }
-            (Data::U8($v), Data::U8($w)) => { type $t = u8; Data::U8($e) }
-            (Data::U16($v), Data::U16($w)) => { type $t = u16; Data::U16($e) }
-            (Data::U32($v), Data::U32($w)) => { type $t = u32; Data::U32($e) }
-            (Data::U64($v), Data::U64($w)) => { type $t = u64; Data::U64($e) }
+            (Data::I8($v), Data::I8($w)) => {
+                type $t = i8;
+                Data::I8($e)
+            }
+            (Data::I16($v), Data::I16($w)) => {
+                type $t = i16;
+                Data::I16($e)
+            }
+            (Data::I32($v), Data::I32($w)) => {
+                type $t = i32;
+                Data::I32($e)
+            }
+            (Data::I64($v), Data::I64($w)) => {
+                type $t = i64;
+                Data::I64($e)
+            }
+            (Data::U8($v), Data::U8($w)) => {
+                type $t = u8;
+                Data::U8($e)
+            }
+            (Data::U16($v), Data::U16($w)) => {
+                type $t = u16;
+                Data::U16($e)
+            }
+            (Data::U32($v), Data::U32($w)) => {
+                type $t = u32;
+                Data::U32($e)
+            }
+            (Data::U64($v), Data::U64($w)) => {
+                type $t = u64;
+                Data::U64($e)
+            }
             _ => return unsupported("element types"),
         }
     };
@@ -241,7 +267,8 @@ fn wrap_bits(t: DType, d: Data) -> Data {
 pub(crate) fn unary(op: Opcode, t: Tensor) -> Res<Tensor> {
     use Opcode::*;
     let (dtype, dims) = (t.dtype, t.dims.clone());
-    let done = |dtype: DType, data: Data| Ok(Tensor { dtype, dims: dims.clone(), data, sizes: None });
+    let done =
+        |dtype: DType, data: Data| Ok(Tensor { dtype, dims: dims.clone(), data, sizes: None });
     let part = dtype.complex_part();
     match op {
         Copy => return Ok(t),

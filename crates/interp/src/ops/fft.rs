@@ -48,8 +48,9 @@ fn transform(x: &mut [C128], sign: f64) {
     }
     // Bluestein: x_k w^(k^2/2) convolved with w^(-k^2/2).
     let m = (2 * n - 1).next_power_of_two();
-    let chirp: Vec<C128> =
-        (0..n).map(|k| root((k as u128 * k as u128 % (2 * n as u128)) as usize, 2 * n, sign)).collect();
+    let chirp: Vec<C128> = (0..n)
+        .map(|k| root((k as u128 * k as u128 % (2 * n as u128)) as usize, 2 * n, sign))
+        .collect();
     let mut a = vec![C128::default(); m];
     let mut b = vec![C128::default(); m];
     for k in 0..n {
@@ -86,7 +87,13 @@ fn rows(x: &mut [C128], n: usize, sign: f64, scale: f64) {
 }
 
 /// `fft` over the last `length.len()` dimensions.
-pub(crate) fn fft(t: &Tensor, kind: FftKind, length: &[i64], out: DType, wide: bool) -> Res<Tensor> {
+pub(crate) fn fft(
+    t: &Tensor,
+    kind: FftKind,
+    length: &[i64],
+    out: DType,
+    wide: bool,
+) -> Res<Tensor> {
     let (r, k) = (t.rank(), length.len());
     if k > r || k == 0 {
         return invalid(format!("{k} transform dimensions of rank {r}"));

@@ -20,7 +20,11 @@ pub(crate) fn indices(t: &Tensor, vector_dim: i64) -> Res<Indices> {
         return invalid(format!("index vector dimension {vector_dim} of {:?}", t.dims));
     };
     let width = t.dims.get(v).map_or(1, |&d| d as usize);
-    let perm: Vec<i64> = (0..t.rank()).filter(|&d| d != v).chain((v < t.rank()).then_some(v)).map(|d| d as i64).collect();
+    let perm: Vec<i64> = (0..t.rank())
+        .filter(|&d| d != v)
+        .chain((v < t.rank()).then_some(v))
+        .map(|d| d as i64)
+        .collect();
     let moved = super::movement::transpose(t.clone(), &perm)?;
     let batch = perm.iter().filter(|&&d| d != v as i64).map(|&d| t.dims[d as usize]).collect();
     match moved.to_i64() {
@@ -66,14 +70,12 @@ pub(crate) fn gather(x: &Tensor, idx: &Tensor, at: &GatherAttrs, dims: &[i64]) -
         at.collapsed_slice_dims.contains(&d) || at.operand_batching_dims.contains(&d)
     };
     let window: Vec<usize> = (0..rank).filter(|&d| !gone(d)).collect();
-    let map: Vec<usize> =
-        at.start_index_map.iter().map(|&d| dim(d, rank)).collect::<Res<_>>()?;
+    let map: Vec<usize> = at.start_index_map.iter().map(|&d| dim(d, rank)).collect::<Res<_>>()?;
     let opb: Vec<usize> =
         at.operand_batching_dims.iter().map(|&d| dim(d, rank)).collect::<Res<_>>()?;
     let idb =
         batch_positions(&at.start_indices_batching_dims, at.index_vector_dim, ix.batch.len())?;
-    let off: Vec<usize> =
-        at.offset_dims.iter().map(|&d| dim(d, dims.len())).collect::<Res<_>>()?;
+    let off: Vec<usize> = at.offset_dims.iter().map(|&d| dim(d, dims.len())).collect::<Res<_>>()?;
     let bdims: Vec<usize> = (0..dims.len()).filter(|d| !off.contains(d)).collect();
     let fits = off.len() == window.len()
         && bdims.len() == ix.batch.len()

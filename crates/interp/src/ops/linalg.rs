@@ -79,7 +79,7 @@ pub(crate) fn triangular_solve(
         };
         // x op(a) = b is op(a)^T x^T = b^T.
         let get = |i: usize, j: usize| if left { op(i, j) } else { op(j, i) };
-        let transposed = (how != TransposeKind::NoTranspose) != !left;
+        let transposed = (how != TransposeKind::NoTranspose) == left;
         let forward = lower != transposed;
         for col in 0..cols {
             let at = |i: usize| base + if left { i * cols + col } else { col * n + i };

@@ -16,7 +16,16 @@ pub(crate) trait Field: Store {
     /// `c += a * b` of `m x k` by `k x n`, `c` row-major. The caller has
     /// checked that all strides stay inside the slices.
     #[allow(clippy::too_many_arguments)]
-    fn block(m: usize, k: usize, n: usize, a: &[Self], sa: Steps, b: &[Self], sb: Steps, c: &mut [Self]);
+    fn block(
+        m: usize,
+        k: usize,
+        n: usize,
+        a: &[Self],
+        sa: Steps,
+        b: &[Self],
+        sb: Steps,
+        c: &mut [Self],
+    );
 }
 
 fn last(rows: usize, cols: usize, s: Steps) -> usize {

@@ -77,14 +77,14 @@ pub(crate) fn slice(t: &Tensor, a: &SliceAttrs) -> Res<Tensor> {
     }
     let own = strides(&t.dims);
     let (mut off, mut str, mut dims) = (0i64, Vec::new(), Vec::new());
-    for i in 0..r {
+    for (i, &own) in own.iter().enumerate() {
         let (lo, hi, step) = (a.start[i], a.limit[i], a.stride[i]);
         if lo < 0 || hi > t.dims[i] || lo > hi || step <= 0 {
             return invalid(format!("[{lo}:{hi}:{step}] of size {}", t.dims[i]));
         }
-        off += lo * own[i];
-        str.push(own[i].saturating_mul(step));
-        dims.push((hi - lo + step - 1) / step);
+        off += lo * own;
+        str.push(own.saturating_mul(step));
+        dims.push(if hi == lo { 0 } else { (hi - lo - 1) / step + 1 });
     }
     view(t, off, &str, &dims)
 }
@@ -172,7 +172,10 @@ pub(crate) fn concatenate(parts: &[Tensor], dim: i64) -> Res<Tensor> {
             && (0..dims.len()).all(|i| i == d || p.dims[i] == dims[i])
             && p.dtype == first.dtype;
         if !same {
-            return invalid(format!("{}{:?} beside {}{:?}", p.dtype, p.dims, first.dtype, first.dims));
+            return invalid(format!(
+                "{}{:?} beside {}{:?}",
+                p.dtype, p.dims, first.dtype, first.dims
+            ));
         }
         dims[d] += p.dims[d];
     }
@@ -214,9 +217,10 @@ pub(crate) fn pad(t: &Tensor, value: &Tensor, pads: &[PadDim], dims: &[i64]) -> 
     let mut str = Vec::new();
     for (i, p) in pads.iter().enumerate() {
         let n = t.dims[i];
-        let spread = (n > 0).then(|| p.interior.checked_mul(n - 1)).unwrap_or(Some(0));
+        let spread = if n > 0 { p.interior.checked_mul(n - 1) } else { Some(0) };
         let size = (|| n.checked_add(p.low)?.checked_add(p.high)?.checked_add(spread?))();
-        if p.interior < 0 || size.map(|s| s.max(0)) != Some(dims[i]) {
+        let big = |x: i64| x.unsigned_abs() > 1 << 48;
+        if p.interior < 0 || big(p.low) || big(p.high) || size.map(|s| s.max(0)) != Some(dims[i]) {
             return invalid(format!("size {n} padded by {p:?} is not {}", dims[i]));
         }
         let step = p.interior + 1;

@@ -20,7 +20,7 @@ impl View {
         let d = dim(feature, t.rank())?;
         let f = t.dims[d] as usize;
         let inner = t.dims[d + 1..].iter().product::<i64>() as usize;
-        let n = if f == 0 { 0 } else { t.len() / f };
+        let n = t.len().checked_div(f).unwrap_or(0);
         Ok(View { x: as_f64(t)?, f, inner, n: n as f64 })
     }
 

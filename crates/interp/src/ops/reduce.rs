@@ -75,11 +75,7 @@ fn split(t: &Tensor, reduced: &[bool]) -> Res<(Tensor, Split)> {
     let lo = reduced.iter().position(|&r| r).unwrap_or(t.rank());
     let hi = reduced.iter().rposition(|&r| r).map_or(lo, |i| i + 1);
     if reduced[lo..hi].iter().all(|&r| r) {
-        let s = Split {
-            outer: size(0..lo, t),
-            red: size(lo..hi, t),
-            inner: size(hi..t.rank(), t),
-        };
+        let s = Split { outer: size(0..lo, t), red: size(lo..hi, t), inner: size(hi..t.rank(), t) };
         return Ok((t.clone(), s));
     }
     let part = |want: bool| (0..t.rank()).filter(move |&d| reduced[d] == want).map(|d| d as i64);
@@ -190,7 +186,7 @@ fn hot(t: &Tensor, s: &Split, init: &Tensor, op: Opcode) -> Option<Data> {
     Some(match (&t.data, &init.data) {
         (Data::F32(v), Data::F32(i)) => go!(v, i, |x, y| x + y, fmax, fmin),
         (Data::F64(v), Data::F64(i)) => go!(v, i, |x, y| x + y, Flt::rmax, Flt::rmin),
-        (Data::I32(v), Data::I32(i)) => go!(v, i, |x, y| Int::add(x, y), Ord::max, Ord::min),
+        (Data::I32(v), Data::I32(i)) => go!(v, i, Int::add, Ord::max, Ord::min),
         _ => return None,
     })
 }
@@ -227,16 +223,16 @@ pub(crate) fn reduce(
         }
     }
     let out: Dims = (0..t.rank()).filter(|&d| !reduced[d]).map(|d| t.dims[d]).collect();
-    if let (Some(op), [t], [i]) = (known, x, init) {
-        if t.dtype.bits() >= 8 {
-            let (p, s) = split(t, &reduced)?;
-            let data = match hot(&p, &s, i, op) {
-                Some(d) => Some(d),
-                None => each!(&p.data, v => typed(v, &s, i, op)?),
-            };
-            if let Some(data) = data {
-                return Ok(vec![Tensor { dtype: t.dtype, dims: out, data, sizes: None }]);
-            }
+    if let (Some(op), [t], [i]) = (known, x, init)
+        && t.dtype.bits() >= 8
+    {
+        let (p, s) = split(t, &reduced)?;
+        let data = match hot(&p, &s, i, op) {
+            Some(d) => Some(d),
+            None => each!(&p.data, v => typed(v, &s, i, op)?),
+        };
+        if let Some(data) = data {
+            return Ok(vec![Tensor { dtype: t.dtype, dims: out, data, sizes: None }]);
         }
     }
     let mask = &reduced;

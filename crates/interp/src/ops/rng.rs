@@ -52,9 +52,8 @@ fn threefry32(key: u64, counter: u64, dims: &[i64]) -> (Vec<u32>, u64) {
     }
     let even = dims.iter().position(|d| d % 2 == 0);
     // First of the largest.
-    let split = even.unwrap_or_else(|| {
-        (0..dims.len()).fold(0, |b, i| if dims[i] > dims[b] { i } else { b })
-    });
+    let split = even
+        .unwrap_or_else(|| (0..dims.len()).fold(0, |b, i| if dims[i] > dims[b] { i } else { b }));
     let mut half: Vec<i64> = dims.to_vec();
     half[split] = (half[split] + 1) / 2;
     let (hs, os) = (strides(&half), strides(dims));

@@ -179,7 +179,7 @@ pub(crate) fn topk(t: &Tensor, k: i64, largest: bool) -> Res<(Tensor, Tensor)> {
         },
     };
     let (mut places, mut index) = (Vec::new(), Vec::new());
-    for row in 0..if n == 0 { 0 } else { t.len() / n } {
+    for row in 0..t.len().checked_div(n).unwrap_or(0) {
         let mut order: Vec<usize> = (row * n..(row + 1) * n).collect();
         let cmp = |a: &usize, b: &usize| -> Ordering {
             let o = keys[*a].cmp(&keys[*b]);

@@ -43,13 +43,14 @@ impl Walk {
                 continue;
             }
             let d = dims[i];
-            if let Some(k) = w.dims.len().checked_sub(1) {
-                if w.src[k] == src[i] * d && w.dst[k] == dst[i] * d {
-                    w.dims[k] *= d as usize;
-                    w.src[k] = src[i];
-                    w.dst[k] = dst[i];
-                    continue;
-                }
+            if let Some(k) = w.dims.len().checked_sub(1)
+                && w.src[k] == src[i] * d
+                && w.dst[k] == dst[i] * d
+            {
+                w.dims[k] *= d as usize;
+                w.src[k] = src[i];
+                w.dst[k] = dst[i];
+                continue;
             }
             w.dims.push(d as usize);
             w.src.push(src[i]);

@@ -4,7 +4,7 @@
 use super::movement::{put, take};
 use super::reduce::{Apply, combine_fn};
 use super::strided::{odometer, strides};
-use crate::error::{Res, invalid};
+use crate::error::{Res, invalid, unsupported};
 use crate::tensor::{Data, Store, Tensor, count, each};
 use scalify_ir::{Opcode, WindowDim};
 
@@ -22,12 +22,18 @@ impl Hits {
 
 /// Positions of a window dimension over `input` elements giving `output`.
 pub(crate) fn hits(w: &WindowDim, input: i64, output: i64) -> Res<Hits> {
+    let all = [w.size, w.stride, w.pad_low, w.pad_high, w.window_dilation, w.base_dilation];
+    if all.iter().any(|x| x.unsigned_abs() > 1 << 31) {
+        return unsupported(format!("window {w:?}"));
+    }
     if w.size < 0 || w.stride <= 0 || w.window_dilation <= 0 || w.base_dilation <= 0 {
         return invalid(format!("window {w:?}"));
     }
-    let spread = |n: i64, d: i64| if n == 0 { Some(0) } else { (n - 1).checked_mul(d)?.checked_add(1) };
+    let spread =
+        |n: i64, d: i64| if n == 0 { Some(0) } else { (n - 1).checked_mul(d)?.checked_add(1) };
     let expect = (|| {
-        let base = spread(input, w.base_dilation)?.checked_add(w.pad_low)?.checked_add(w.pad_high)?;
+        let base =
+            spread(input, w.base_dilation)?.checked_add(w.pad_low)?.checked_add(w.pad_high)?;
         let win = spread(w.size, w.window_dilation)?;
         Some(if win > base || base <= 0 { 0 } else { (base - win) / w.stride + 1 })
     })();

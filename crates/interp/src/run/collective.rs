@@ -86,7 +86,12 @@ impl Machine<'_, '_> {
         Ok(out)
     }
 
-    pub(super) fn collective(&mut self, id: InstrId, ops: Vec<Multi>, active: &Active) -> Res<Multi> {
+    pub(super) fn collective(
+        &mut self,
+        id: InstrId,
+        ops: Vec<Multi>,
+        active: &Active,
+    ) -> Res<Multi> {
         use Opcode::*;
         let ins = self.module.instr(id);
         let Attrs::Collective(at) = &ins.attrs else { return invalid("attributes") };
@@ -133,9 +138,8 @@ impl Machine<'_, '_> {
                     };
                     (0..pos.len())
                         .map(|i| {
-                            let own = |v: &Value| {
-                                Ok(Value::Tensor(piece(tensor(v)?, d, i, pos.len())?))
-                            };
+                            let own =
+                                |v: &Value| Ok(Value::Tensor(piece(tensor(v)?, d, i, pos.len())?));
                             Ok(bundle(sums.iter().map(own).collect::<Res<_>>()?))
                         })
                         .collect::<Res<_>>()?
@@ -287,10 +291,8 @@ fn all_to_all(ops: &[Multi], pos: &[usize], at: &CollectiveAttrs) -> Res<Vec<Val
         let [m] = ops else { return invalid("array form takes one operand") };
         return (0..n)
             .map(|i| {
-                let parts: Vec<Tensor> = pos
-                    .iter()
-                    .map(|&k| piece(tensor(m.get(k))?, d, i, n))
-                    .collect::<Res<_>>()?;
+                let parts: Vec<Tensor> =
+                    pos.iter().map(|&k| piece(tensor(m.get(k))?, d, i, n)).collect::<Res<_>>()?;
                 Ok(Value::Tensor(concatenate(&parts, d)?))
             })
             .collect();
@@ -330,7 +332,8 @@ fn ragged(ops: &[Multi], pos: &[usize]) -> Res<Vec<Value>> {
         let per = size.len() / n;
         for (i, ((&f, &s), &t)) in from.iter().zip(&size).zip(&to).enumerate() {
             let target = &mut out[i / per.max(1)];
-            let fits = f >= 0 && s >= 0 && t >= 0 && f.checked_add(s).is_some_and(|e| e <= x.dims[0]);
+            let fits =
+                f >= 0 && s >= 0 && t >= 0 && f.checked_add(s).is_some_and(|e| e <= x.dims[0]);
             let lands = t.checked_add(s).is_some_and(|e| Some(&e) <= target.dims.first());
             if !fits || !lands {
                 return invalid(format!("{s} rows from {f} to {t}"));
@@ -343,4 +346,3 @@ fn ragged(ops: &[Multi], pos: &[usize]) -> Res<Vec<Value>> {
     }
     Ok(out.into_iter().map(Value::Tensor).collect())
 }
-

@@ -33,7 +33,7 @@ pub(super) fn elementwise(op: Opcode) -> bool {
         || matches!(op, Opcode::Select | Opcode::Clamp)
 }
 
-fn opnd(v: &mut Vec<Tensor>, n: usize) -> Res<()> {
+fn opnd(v: &[Tensor], n: usize) -> Res<()> {
     if v.len() == n {
         return Ok(());
     }
@@ -45,7 +45,7 @@ fn opnd(v: &mut Vec<Tensor>, n: usize) -> Res<()> {
 pub(super) fn elementwise_op(
     ins: &Instruction,
     shape: &Shape,
-    mut ops: Vec<Tensor>,
+    ops: Vec<Tensor>,
     wide: bool,
     sized: bool,
 ) -> Res<Tensor> {
@@ -56,7 +56,7 @@ pub(super) fn elementwise_op(
         _ if op.is_binary_elementwise() => 2,
         _ => 1,
     };
-    opnd(&mut ops, arity)?;
+    opnd(&ops, arity)?;
     let mut ops = ops.into_iter();
     let (Some(a), b, c) = (ops.next(), ops.next(), ops.next()) else {
         return invalid("no operands");
@@ -108,7 +108,8 @@ fn knows_sizes(op: Opcode) -> bool {
     use Opcode::*;
     matches!(
         op,
-        Tuple | GetTupleElement
+        Tuple
+            | GetTupleElement
             | Copy
             | OptimizationBarrier
             | Domain
@@ -132,6 +133,10 @@ impl Machine<'_, '_> {
                 Err(v) => invalid(format!("{} operands, expects 1", v.len())),
             },
             Conditional => self.conditional(id, ops, active),
+            Scan => match &ins.attrs {
+                Attrs::Scan(a) => self.scan(id, a, ops, active),
+                _ => invalid("attributes"),
+            },
             Call | Fusion => {
                 let comp = self.called(id, 0)?;
                 self.call(comp, ops, active)
@@ -148,7 +153,8 @@ impl Machine<'_, '_> {
             }
             PartitionId | ReplicaId => {
                 let p = self.partitions;
-                let of = |&d: &usize| (if ins.opcode == PartitionId { d % p } else { d / p }) as u32;
+                let of =
+                    |&d: &usize| (if ins.opcode == PartitionId { d % p } else { d / p }) as u32;
                 let ids: Vec<u32> = active.iter().map(of).collect();
                 Ok(if ids.windows(2).all(|w| w[0] == w[1]) {
                     Multi::Same(u32_scalar(ids.first().copied().unwrap_or(0)))
@@ -239,9 +245,7 @@ impl Machine<'_, '_> {
                 Some(v) => Ok(Value::Tuple(vec![v.clone(), v, u32_scalar(0)])),
                 None => invalid("no operands"),
             },
-            Infeed | Outfeed | Send | SendDone | Recv | RecvDone | Scan => {
-                unsupported("not interpreted")
-            }
+            Infeed | Outfeed | Send | SendDone | Recv | RecvDone => unsupported("not interpreted"),
             RngBitGenerator => {
                 let t = tensors(ops)?;
                 let (Attrs::RngBits(a), [state], Some([_, bits])) =
@@ -269,7 +273,7 @@ impl Machine<'_, '_> {
         let mut clock = tick(self.deadline);
         let out: Vec<Tensor> = match (ins.opcode, &ins.attrs) {
             (Reduce, Attrs::Dims(d)) => {
-                if n % 2 != 0 {
+                if !n.is_multiple_of(2) {
                     return invalid(format!("{n} operands"));
                 }
                 let comp = self.called(id, 0)?;
@@ -278,7 +282,7 @@ impl Machine<'_, '_> {
                 reduce::reduce(&t, &init, d, known, &mut |v| self.lift(comp, v))?
             }
             (ReduceWindow, Attrs::Window(w)) => {
-                if n % 2 != 0 {
+                if !n.is_multiple_of(2) {
                     return invalid(format!("{n} operands"));
                 }
                 let comp = self.called(id, 0)?;
@@ -297,7 +301,7 @@ impl Machine<'_, '_> {
                 sort::sort(t, *dim, keys, less, &mut clock)?
             }
             (Scatter, Attrs::Scatter(a)) => {
-                if n % 2 == 0 || n < 3 {
+                if n.is_multiple_of(2) || n < 3 {
                     return invalid(format!("{n} operands"));
                 }
                 let comp = self.called(id, 0)?;
@@ -319,7 +323,7 @@ impl Machine<'_, '_> {
                 r.into_iter().map(|r| Tensor { dims: dims.clone(), ..r }).collect()
             }
             (TopK, Attrs::TopK { k, largest }) => {
-                opnd(&mut t, 1)?;
+                opnd(&t, 1)?;
                 let (v, i) = sort::topk(&t[0], *k, *largest)?;
                 vec![v, i]
             }
@@ -358,7 +362,7 @@ impl Machine<'_, '_> {
             SelectAndScatter | RaggedDot => 3,
             _ => t.len(),
         };
-        opnd(&mut t, arity)?;
+        opnd(&t, arity)?;
         match (ins.opcode, &ins.attrs) {
             (Iota, Attrs::Iota(d)) => mv::iota(out.dtype, dims, *d, wide),
             (Broadcast, Attrs::Dims(map)) => mv::broadcast(&t[0], map, dims),
@@ -407,7 +411,15 @@ impl Machine<'_, '_> {
                 Attrs::TriangularSolve { left_side, lower, unit_diagonal, transpose_a },
             ) => {
                 let how = *transpose_a;
-                linalg::triangular_solve(&t[0], &t[1], *left_side, *lower, *unit_diagonal, how, wide)
+                linalg::triangular_solve(
+                    &t[0],
+                    &t[1],
+                    *left_side,
+                    *lower,
+                    *unit_diagonal,
+                    how,
+                    wide,
+                )
             }
             (Rng, Attrs::Rng(d)) => {
                 self.rng_state += 1;
@@ -421,9 +433,9 @@ impl Machine<'_, '_> {
                 Ok(Tensor::raw(DType::U64, &[2], Data::from_vec(v)))
             }
             (GetDimensionSize, Attrs::Dim(d)) => {
-                let size = usize::try_from(*d).ok().and_then(|d| {
-                    Some(t[0].sizes.as_ref().map_or(*t[0].dims.get(d)?, |s| s[d]))
-                });
+                let size = usize::try_from(*d)
+                    .ok()
+                    .and_then(|d| Some(t[0].sizes.as_ref().map_or(*t[0].dims.get(d)?, |s| s[d])));
                 match size {
                     Some(s) => Ok(Tensor::raw(DType::S32, &[], Data::from_vec(vec![s as i32]))),
                     None => invalid(format!("dimension {d} of {:?}", t[0].dims)),

@@ -132,10 +132,12 @@ impl Machine<'_, '_> {
             }
             Tuple => Value::Tuple(ops),
             GetTupleElement | OptimizationBarrier | Domain | AddDependency => exec::pass(ins, ops)?,
-            Reshape | Broadcast | Bitcast | Copy | Transpose if scalar => match ops.into_iter().next() {
-                Some(Value::Tensor(t)) if Some(t.dtype) == shape.dtype() => Value::Tensor(t),
-                _ => return Ok(None),
-            },
+            Reshape | Broadcast | Bitcast | Copy | Transpose if scalar => {
+                match ops.into_iter().next() {
+                    Some(Value::Tensor(t)) if Some(t.dtype) == shape.dtype() => Value::Tensor(t),
+                    _ => return Ok(None),
+                }
+            }
             CustomCall if scalar => match self.identity_call(id) {
                 true => match ops.into_iter().next() {
                     Some(v) => v,
@@ -169,7 +171,12 @@ impl Machine<'_, '_> {
 
     /// Lane by lane, for computations that hold more than elementwise
     /// operations.
-    fn lanes(&mut self, c: &scalify_ir::Computation, args: &[Tensor], n: usize) -> Res<Vec<Tensor>> {
+    fn lanes(
+        &mut self,
+        c: &scalify_ir::Computation,
+        args: &[Tensor],
+        n: usize,
+    ) -> Res<Vec<Tensor>> {
         let Some(comp) = self.module.comps.iter().position(|x| std::ptr::eq(x, c)) else {
             return invalid("no such computation");
         };
@@ -202,8 +209,7 @@ impl Machine<'_, '_> {
         use Opcode::*;
         let c = self.module.comps.get(comp.0 as usize)?;
         let root = self.module.instrs.get(c.root.0 as usize)?;
-        let commutes =
-            matches!(root.opcode, Add | Multiply | Maximum | Minimum | And | Or | Xor);
+        let commutes = matches!(root.opcode, Add | Multiply | Maximum | Minimum | And | Or | Xor);
         let number = |o: &InstrId| match self.module.instrs.get(o.0 as usize)?.attrs {
             Attrs::Parameter(n) => Some(n),
             _ => None,
@@ -286,9 +292,10 @@ impl Machine<'_, '_> {
                 (Attrs::Parameter(p), Attrs::Parameter(q)) => p ^ 1 == *q && p & 1 == side,
                 (p, q) => p == q || l == r,
             }
-            && a.operands.iter().zip(&b.operands).all(|(&p, &q)| {
-                self.mirror(p, q, side, seen, depth + 1)
-            });
+            && a.operands
+                .iter()
+                .zip(&b.operands)
+                .all(|(&p, &q)| self.mirror(p, q, side, seen, depth + 1));
         seen.insert((l, r), same);
         same
     }

@@ -6,6 +6,7 @@ mod custom;
 mod exec;
 mod lift;
 mod multi;
+mod scan;
 mod sharding;
 
 use crate::error::{Fail, Limit, RunError};
@@ -42,7 +43,7 @@ pub struct RunOptions<'t> {
     /// Bytes that values may take at one time (an estimate: buffers shared by
     /// several values may count more than once).
     pub memory_limit: u64,
-    /// Wall time.
+    /// Wall time; ten minutes by default, since a program may loop forever.
     pub time_limit: Option<Duration>,
     /// Instructions executed, each counted once for all devices.
     pub step_limit: Option<u64>,
@@ -58,7 +59,7 @@ impl Default for RunOptions<'_> {
             replicas: 1,
             partitions: 1,
             memory_limit: 8 << 30,
-            time_limit: None,
+            time_limit: Some(Duration::from_secs(600)),
             step_limit: None,
             accumulate: Accumulate::Plain,
             trace: None,
@@ -109,6 +110,7 @@ pub fn run(
             }
         }
     }
+    check_ids(module)?;
     let mut local = vec![u32::MAX; module.instrs.len()];
     for c in &module.comps {
         for (k, id) in c.instrs.iter().enumerate() {
@@ -144,6 +146,32 @@ pub fn run(
     let active: Active = (0..devices).collect();
     let out = m.computation(comp, args, &active)?;
     Ok((0..devices).map(|d| out.get(d).clone()).collect())
+}
+
+/// Every id in the module points at something: later code indexes by them.
+fn check_ids(m: &Module) -> Result<(), RunError> {
+    let (n, comps) = (m.instrs.len(), m.comps.len());
+    let instr = |i: &InstrId| (i.0 as usize) < n;
+    for i in &m.instrs {
+        let ok = (i.shape.0 as usize) < m.shapes.len()
+            && i.operands.iter().all(instr)
+            && i.calls.iter().all(|c| (c.0 as usize) < comps);
+        if !ok {
+            return Err(RunError::Invalid {
+                instr: m.str(i.name).to_string(),
+                opcode: i.opcode,
+                what: "an id points at nothing".into(),
+            });
+        }
+    }
+    let whole =
+        |c: &scalify_ir::Computation| c.instrs.iter().chain(&c.params).chain([&c.root]).all(instr);
+    match m.comps.iter().find(|c| !whole(c)) {
+        Some(c) => {
+            Err(RunError::Inputs(format!("computation {} names no instruction", m.str(c.name))))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Value of this shape? Layouts do not matter.
@@ -196,7 +224,9 @@ fn tick(deadline: Option<Instant>) -> impl FnMut() -> Result<(), Fail> {
     move || {
         calls = calls.wrapping_add(1);
         match deadline {
-            Some(d) if calls % 16 == 0 && Instant::now() > d => Err(Fail::Limit(Limit::Time)),
+            Some(d) if calls.is_multiple_of(16) && Instant::now() > d => {
+                Err(Fail::Limit(Limit::Time))
+            }
             _ => Ok(()),
         }
     }
@@ -359,7 +389,7 @@ impl<'m> Machine<'m, '_> {
         if self.steps > self.step_limit {
             return Err(self.fail(id, Fail::Limit(Limit::Steps)));
         }
-        if self.steps % 64 == 0 && self.deadline.is_some_and(|d| Instant::now() > d) {
+        if self.steps.is_multiple_of(64) && self.deadline.is_some_and(|d| Instant::now() > d) {
             return Err(self.fail(id, Fail::Limit(Limit::Time)));
         }
         let mut operands = Vec::with_capacity(ins.operands.len());

@@ -160,7 +160,8 @@ fn compare(a: &Tensor, e: &Tensor, check: &str) -> Result<(), String> {
                 _ => ulps(a, x, y) / 3.0,
             };
             if d.is_nan() || d > worst.0 {
-                worst = (if d.is_nan() { f64::INFINITY } else { d }, format!("[{i}] {x:e} for {y:e}"));
+                worst =
+                    (if d.is_nan() { f64::INFINITY } else { d }, format!("[{i}] {x:e} for {y:e}"));
             }
         }
     }

@@ -14,8 +14,11 @@ const REACH: &str = "index arithmetic is out of reach";
 pub(crate) fn mode(op: Opcode, c: &CollectiveAttrs) -> GroupMode {
     let grouped = !matches!(
         op,
-        Opcode::AllToAll | Opcode::CollectivePermute | Opcode::CollectivePermuteStart
-            | Opcode::CollectiveBroadcast | Opcode::RaggedAllToAll
+        Opcode::AllToAll
+            | Opcode::CollectivePermute
+            | Opcode::CollectivePermuteStart
+            | Opcode::CollectiveBroadcast
+            | Opcode::RaggedAllToAll
     );
     match (c.channel_id.is_some(), c.use_global_device_ids) {
         (false, _) => GroupMode::CrossReplica,
@@ -65,7 +68,13 @@ impl Lifter<'_> {
     fn replicas_partitions(&self) -> (i64, i64) {
         let n = self.dev.count;
         let r = self.m.header.replica_count.max(1);
-        if r > 1 && n % r == 0 { (r, n / r) } else if self.replica_mode { (n, 1) } else { (1, n) }
+        if r > 1 && n % r == 0 {
+            (r, n / r)
+        } else if self.replica_mode {
+            (n, 1)
+        } else {
+            (1, n)
+        }
     }
 
     /// Digits of the groups of a collective.
@@ -98,7 +107,13 @@ impl Lifter<'_> {
     }
 
     /// Reduction over the group.
-    fn reduce_group(&mut self, op: Monoid, d: DType, x: &Val, g: &GroupDigits) -> Result<Val, String> {
+    fn reduce_group(
+        &mut self,
+        op: Monoid,
+        d: DType,
+        x: &Val,
+        g: &GroupDigits,
+    ) -> Result<Val, String> {
         let fresh = self.fresh_digits(g);
         let mut map = Subst::new();
         for &(a, f) in &fresh {

@@ -1,10 +1,9 @@
 //! Calls, loops and branches.
 
-use super::{Env, Lifter, Lv, MAX_DEPTH, NO_RECORD, Path, dt_of};
+use super::{Env, Lifter, Lv, MAX_DEPTH, Path, dt_of};
 use crate::tv::{Tv, TvOps};
 use scalify_ir::{Attrs, CompId, InstrId, Opcode};
 use scalify_terms::Val;
-use smallvec::SmallVec;
 
 /// Most iterations a loop is unrolled.
 const MAX_TRIPS: usize = 1 << 16;
@@ -177,11 +176,5 @@ impl Lifter<'_> {
             return Err(format!("custom-call {target} has an effect that is not known"));
         }
         self.lift_opaque(i, v)
-    }
-
-    /// Records of operands (helper of the walk).
-    #[allow(dead_code)]
-    fn no_records(n: usize) -> SmallVec<[u32; 3]> {
-        SmallVec::from_elem(NO_RECORD, n)
     }
 }

@@ -45,8 +45,7 @@ impl Lifter<'_> {
             }
         }
         let vals: SmallVec<[Val; 3]> = ts.iter().map(|t| t.val.clone()).collect();
-        let from: SmallVec<[DType; 3]> =
-            ins.operands.iter().filter_map(|&o| m.dtype(o)).collect();
+        let from: SmallVec<[DType; 3]> = ins.operands.iter().filter_map(|&o| m.dtype(o)).collect();
         let val = self.pointwise(i, op, dtype, &from, &vals)?;
         let val = self.canon_device(val);
         Ok(Lv::T(Tv { val, dims: ts[0].dims.clone() }))
@@ -140,10 +139,8 @@ impl Lifter<'_> {
                 }
             }
         }
-        let comm = matches!(
-            op,
-            Opcode::Add | Opcode::Multiply | Opcode::And | Opcode::Or | Opcode::Xor
-        );
+        let comm =
+            matches!(op, Opcode::Add | Opcode::Multiply | Opcode::And | Opcode::Or | Opcode::Xor);
         self.typed(op.name(), d, comm, args)
     }
 
@@ -214,6 +211,7 @@ impl Lifter<'_> {
         if dt == Dt::INT {
             return self.integer(i, op, d, v);
         }
+        let power = if op == Power { self.typed_key(i, name) } else { String::new() };
         let st = &mut *self.st;
         let r = match op {
             Add => st.add(dt, v),
@@ -233,15 +231,8 @@ impl Lifter<'_> {
             }
             Exponential => st.exp(dt, &v[0]),
             Log => st.log(dt, &v[0]),
-            Sqrt if st.rules.reals => {
-                let s = st.sym("sqrt");
-                Some(st.ew(s, dt, false, v))
-            }
-            Rsqrt if st.rules.reals => {
-                let s = st.sym("sqrt");
-                let r = st.ew(s, dt, false, v);
-                st.prod(dt, &[(r, -1)])
-            }
+            Sqrt if st.rules.reals => st.sqrt(dt, &v[0]),
+            Rsqrt if st.rules.reals => st.sqrt(dt, &v[0]).and_then(|r| st.prod(dt, &[(r, -1)])),
             Abs => {
                 let k = st.coefs.abs(v[0].coef);
                 let one = Val { coef: Coef::ONE, ..v[0].clone() };
@@ -259,7 +250,20 @@ impl Lifter<'_> {
                     Some(k) if (-8..=8).contains(&k) && k != 0 => {
                         st.prod(dt, &[(v[0].clone(), k as i32)])
                     }
-                    _ => None,
+                    Some(_) => None,
+                    // b^-x = 1 / b^x for b > 0.
+                    None => {
+                        let positive = st.as_const(&v[0]).is_some_and(|b| st.coefs.sign(b) > 0);
+                        if positive && st.coefs.sign(v[1].coef) < 0 {
+                            let s = st.sym(&power);
+                            st.scale(&v[1], Coef::NEG).and_then(|n| {
+                                let p = st.ew(s, dt, false, &[v[0].clone(), n]);
+                                st.prod(dt, &[(p, -1)])
+                            })
+                        } else {
+                            None
+                        }
+                    }
                 }
             }
             _ => None,
@@ -276,7 +280,9 @@ impl Lifter<'_> {
     /// Name of an elementwise function with what distinguishes it.
     fn typed_key(&self, i: InstrId, name: &str) -> String {
         match &self.m.instr(i).attrs {
-            Attrs::ReducePrecision { exponent, mantissa } => format!("{name}:{exponent},{mantissa}"),
+            Attrs::ReducePrecision { exponent, mantissa } => {
+                format!("{name}:{exponent},{mantissa}")
+            }
             Attrs::Compare { direction, kind } => format!("{name}:{direction:?}:{kind:?}"),
             _ => {
                 let from = self.m.instr(i).operands.first().and_then(|&o| self.m.dtype(o));

@@ -94,6 +94,42 @@ fn half_to_f64(h: u16) -> f64 {
     }
 }
 
+/// Largest numerator and denominator under a root that a literal stands for.
+const MAX_ROOT: i64 = 256;
+/// Largest denominator of a simple fraction: few floats are near one by chance.
+const MAX_DENOMINATOR: i64 = 1024;
+/// The same for a numerator up to [`SMALL_NUMERATOR`], e.g. one over a count.
+const MAX_COUNT: i64 = 1 << 17;
+/// See [`MAX_COUNT`].
+const SMALL_NUMERATOR: i64 = 8;
+
+/// The fraction of small denominator whose nearest float
+/// is `x`, if there is one and `x` is not exactly a fraction of a power of 2.
+fn simple_fraction(x: f32) -> Option<(i64, i64)> {
+    if !(1e-6..1e3).contains(&x.abs()) {
+        return None;
+    }
+    // Continued fraction of the exact value.
+    let (mut h, mut k) = ((1i64, 0i64), (0i64, 1i64));
+    let mut r = f64::from(x.abs());
+    for _ in 0..16 {
+        let a = r.floor();
+        (h, k) = (((a as i64) * h.0 + h.1, h.0), ((a as i64) * k.0 + k.1, k.0));
+        if k.0 > if h.0 <= SMALL_NUMERATOR { MAX_COUNT } else { MAX_DENOMINATOR } {
+            return None;
+        }
+        if (h.0 as f64 / k.0 as f64) as f32 == x.abs() {
+            let p = if x < 0.0 { -h.0 } else { h.0 };
+            return (k.0.count_ones() > 1).then_some((p, k.0));
+        }
+        if r == a {
+            return None;
+        }
+        r = 1.0 / (r - a);
+    }
+    None
+}
+
 impl Lifter<'_> {
     pub(super) fn lift_constant(&mut self, i: InstrId) -> Result<Lv, String> {
         let m = self.m;
@@ -103,7 +139,9 @@ impl Lifter<'_> {
 
     fn literal(&mut self, l: &Literal) -> Result<Lv, String> {
         match &l.data {
-            LiteralData::Elided => Err("the value of the constant is elided in the file".to_owned()),
+            LiteralData::Elided => {
+                Err("the value of the constant is elided in the file".to_owned())
+            }
             LiteralData::Tuple(t) => {
                 let v: Result<Vec<Lv>, String> = t.iter().map(|x| self.literal(x)).collect();
                 Ok(Lv::Tuple(v?.into_iter().collect()))
@@ -131,13 +169,25 @@ impl Lifter<'_> {
                 self.st.special(dt, NEG_ZERO)
             }
             Element::Float(x) if x == 0.0 => self.st.zero(dt),
-            Element::Float(x) if x == f64::INFINITY => {
+            Element::Float(f64::INFINITY) => {
                 let v = self.st.special(dt, NEG_INF);
                 Val { coef: Coef::NEG, ..v }
             }
-            Element::Float(x) if x == f64::NEG_INFINITY => self.st.special(dt, NEG_INF),
+            Element::Float(f64::NEG_INFINITY) => self.st.special(dt, NEG_INF),
             Element::Float(x) if x.is_nan() => self.st.special(dt, NAN),
-            Element::Float(x) => match self.st.coefs.float(x) {
+            Element::Float(x) if self.st.rules.finite && d == DType::F32 => {
+                match self.root(dt, x).or_else(|| {
+                    let c = self.rational(d, x)?;
+                    Some(self.st.constant(dt, c))
+                }) {
+                    Some(v) => v,
+                    None => {
+                        let id = self.consts.special(d, b);
+                        self.st.special(dt, id)
+                    }
+                }
+            }
+            Element::Float(x) => match self.rational(d, x) {
                 Some(c) => self.st.constant(dt, c),
                 None => {
                     let id = self.consts.special(d, b);
@@ -150,6 +200,66 @@ impl Lifter<'_> {
                 self.st.special(dt, id)
             }
         }
+    }
+
+    /// A literal within one rounding of the root of a simple fraction (softmax
+    /// scales like `1/sqrt(24)`) as that root; logged.
+    fn root(&mut self, dt: Dt, x: f64) -> Option<Val> {
+        if simple_fraction(x as f32).is_some()
+            || (x * 16_777_216.0).fract() == 0.0 && x.abs() < 4096.0
+        {
+            // A fraction itself, also of a power of two.
+            let short = (x as f32).to_bits().trailing_zeros() >= 12;
+            if short || simple_fraction(x as f32).is_some() {
+                return None;
+            }
+        }
+        let y = x * x;
+        let ulp = x.abs() * f64::from(f32::EPSILON);
+        let (mut p0, mut q0, mut p1, mut q1) = (0i64, 1i64, 1i64, 0i64);
+        let mut r = y;
+        for _ in 0..12 {
+            let a = r.floor();
+            if !(0.0..1e6).contains(&a) {
+                return None;
+            }
+            let a = a as i64;
+            let (p, q) = (a * p1 + p0, a * q1 + q0);
+            if p > MAX_ROOT || q > MAX_ROOT {
+                return None;
+            }
+            (p0, q0, p1, q1) = (p1, q1, p, q);
+            if p > 0 && ((p as f64 / q as f64).sqrt() - x.abs()).abs() <= ulp {
+                let (p, q) = (self.st.coefs.int(p), self.st.coefs.int(q));
+                let q = self.st.coefs.inv(q)?;
+                let c = self.st.coefs.mul(p, q)?;
+                let v = self.st.constant(dt, c);
+                let v = self.st.sqrt(dt, &v)?;
+                self.st.assume("a constant stands for the root it is rounded from");
+                return if x < 0.0 { self.st.scale(&v, Coef::NEG) } else { Some(v) };
+            }
+            let f = r - r.floor();
+            if f < 1e-9 {
+                return None;
+            }
+            r = 1.0 / f;
+        }
+        None
+    }
+
+    /// The number that a finite float stands for: a simple fraction if the
+    /// float is its nearest (constants folded by the front end, e.g. `1/96`,
+    /// meet divisions that are exact here), else its exact value. No two
+    /// floats stand for the same number.
+    fn rational(&mut self, d: DType, x: f64) -> Option<Coef> {
+        if self.st.rules.reals && d == DType::F32 {
+            if let Some((p, q)) = simple_fraction(x as f32) {
+                let (p, q) = (self.st.coefs.int(p), self.st.coefs.int(q));
+                let q = self.st.coefs.inv(q)?;
+                return self.st.coefs.mul(p, q);
+            }
+        }
+        self.st.coefs.float(x)
     }
 
     fn dense(&mut self, a: &ArrayShape, b: &Arc<[u8]>) -> Result<Tv, String> {
@@ -213,7 +323,9 @@ impl Lifter<'_> {
 
     pub(super) fn lift_iota(&mut self, i: InstrId) -> Result<Tv, String> {
         let (dims, d) = self.array(i)?;
-        let Attrs::Iota(k) = self.m.instr(i).attrs else { return Err("iota without dimension".into()) };
+        let Attrs::Iota(k) = self.m.instr(i).attrs else {
+            return Err("iota without dimension".into());
+        };
         let t = self.st.fresh_dims(dims);
         let n = *dims.get(k as usize).ok_or("iota dimension out of range")?;
         let idx = self.st.dim_index(&t[k as usize]);

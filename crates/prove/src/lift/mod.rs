@@ -19,7 +19,6 @@ mod regions;
 mod scatter;
 
 use crate::devices::{Devices, GroupDigits};
-use crate::outcome::Side;
 use crate::tv::{Tv, TvOps};
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
@@ -122,14 +121,20 @@ pub trait Budget {
 /// Decides what happens with each lifted value (relates it to the baseline).
 pub(crate) trait Watcher {
     /// May replace the value by an equal one.
-    fn value(&mut self, st: &mut Store, m: &Module, rec: &mut Lifted, all: &[Lifted], dev: &Devices);
+    fn value(
+        &mut self,
+        st: &mut Store,
+        m: &Module,
+        rec: &mut Lifted,
+        all: &[Lifted],
+        dev: &Devices,
+    );
 }
 
 /// Lifts one module.
 pub(crate) struct Lifter<'a> {
     pub(crate) m: &'a Module,
     pub(crate) st: &'a mut Store,
-    pub(crate) side: Side,
     pub(crate) dev: Devices,
     pub(crate) paths: Vec<Path>,
     pub(crate) lifted: Vec<Lifted>,
@@ -163,7 +168,6 @@ impl<'a> Lifter<'a> {
     pub(crate) fn new(
         m: &'a Module,
         st: &'a mut Store,
-        side: Side,
         dev: Devices,
         watcher: &'a mut dyn Watcher,
         budget: &'a mut dyn Budget,
@@ -180,7 +184,6 @@ impl<'a> Lifter<'a> {
         Lifter {
             m,
             st,
-            side,
             dev,
             paths: vec![Path { parent: u32::MAX, call: None }],
             lifted: Vec::with_capacity(m.instrs.len()),
@@ -241,9 +244,10 @@ impl<'a> Lifter<'a> {
                 if let (Lv::Tuple(t), Attrs::TupleIndex(k)) = (v, &ins.attrs) {
                     if let Some(x) = t.get(*k as usize) {
                         let x = x.clone();
-                        let made_by = self.lifted.get(*rec as usize).filter(|r| {
-                            m.instr(r.instr).opcode == Opcode::Tuple
-                        });
+                        let made_by = self
+                            .lifted
+                            .get(*rec as usize)
+                            .filter(|r| m.instr(r.instr).opcode == Opcode::Tuple);
                         if let Some(r) = made_by.and_then(|r| r.operands.get(*k as usize)) {
                             return (x, *r);
                         }
@@ -270,13 +274,43 @@ impl<'a> Lifter<'a> {
         // Calls record what is inside them.
         if matches!(
             ins.opcode,
-            Opcode::Call | Opcode::Fusion | Opcode::While | Opcode::AsyncStart | Opcode::Conditional
+            Opcode::Call
+                | Opcode::Fusion
+                | Opcode::While
+                | Opcode::AsyncStart
+                | Opcode::Conditional
         ) {
             if let Some(r) = self.lift_control(i, &vals, &operands, path) {
                 return r;
             }
         }
-        match self.lift_instr(i, &vals) {
+        // What the terms cannot look into may still be a function of its
+        // whole operands.
+        let whole = |s: &mut Self| -> Option<Lv> {
+            use Opcode::*;
+            let ok = matches!(
+                ins.opcode,
+                Gather
+                    | Scatter
+                    | DynamicSlice
+                    | DynamicUpdateSlice
+                    | Convolution
+                    | Reduce
+                    | Dot
+                    | Pad
+                    | Concatenate
+                    | Reshape
+                    | Slice
+                    | Sort
+                    | ReduceWindow
+            ) || ins.opcode.is_binary_elementwise();
+            if ok { s.lift_opaque(i, &vals).ok() } else { None }
+        };
+        let lifted = match self.lift_instr(i, &vals) {
+            Err(why) => whole(self).ok_or(why),
+            ok => ok,
+        };
+        match lifted {
             Ok(v) => self.record(i, path, operands, v, None),
             Err(why) => {
                 let v = self.unknown_of(m.shape(i));
@@ -299,8 +333,15 @@ impl<'a> Lifter<'a> {
             _ => None,
         };
         let had = tv.is_some();
-        let mut rec =
-            Lifted { instr, path, operands, tv, base: None, failed: failed.map(Rc::from), closed: false };
+        let mut rec = Lifted {
+            instr,
+            path,
+            operands,
+            tv,
+            base: None,
+            failed: failed.map(Rc::from),
+            closed: false,
+        };
         rec.closed = rec.failed.is_none()
             && match self.m.instr(instr).opcode {
                 Opcode::Parameter => false,
@@ -322,11 +363,6 @@ impl<'a> Lifter<'a> {
         };
         self.lifted.push(rec);
         (v, id)
-    }
-
-    /// Element kind of a dtype.
-    pub(crate) fn dt(d: DType) -> Dt {
-        dt_of(d)
     }
 
     fn array(&self, i: InstrId) -> Result<(&'a [i64], DType), String> {
@@ -423,11 +459,20 @@ impl<'a> Lifter<'a> {
                 let n = *dims.get(d as usize).ok_or_else(gave_up)?;
                 Lv::T(Tv::scalar(self.st.int(n)))
             }
-            AllReduce | AllGather | ReduceScatter | AllToAll | CollectivePermute
-            | CollectiveBroadcast | AllReduceStart | AllGatherStart | CollectivePermuteStart
-            | AllReduceDone | AllGatherDone | CollectivePermuteDone | PartitionId | ReplicaId => {
-                self.lift_collective(i, v)?
-            }
+            AllReduce
+            | AllGather
+            | ReduceScatter
+            | AllToAll
+            | CollectivePermute
+            | CollectiveBroadcast
+            | AllReduceStart
+            | AllGatherStart
+            | CollectivePermuteStart
+            | AllReduceDone
+            | AllGatherDone
+            | CollectivePermuteDone
+            | PartitionId
+            | ReplicaId => self.lift_collective(i, v)?,
             AsyncDone | AsyncUpdate => self.lift_async_end(i, v)?,
             CustomCall => self.lift_custom_call(i, v)?,
             Call | Fusion | While | Conditional | AsyncStart => {

@@ -48,7 +48,7 @@ impl Lifter<'_> {
                 return t.ok_or_else(|| REACH.to_owned());
             }
         }
-        if sizes.iter().any(|&n| n == 0) {
+        if sizes.contains(&0) {
             let dims = self.st.fresh_dims(sizes);
             return Ok(Tv { val: x.val.clone(), dims });
         }
@@ -77,13 +77,7 @@ impl Lifter<'_> {
         Some(self.through_layouts(i, x, &src, &dst))
     }
 
-    fn through_layouts(
-        &mut self,
-        i: InstrId,
-        x: &Tv,
-        src: &[usize],
-        dst: &[usize],
-    ) -> Option<Tv> {
+    fn through_layouts(&mut self, i: InstrId, x: &Tv, src: &[usize], dst: &[usize]) -> Option<Tv> {
         let sizes = self.m.array(i)?.dims.clone();
         let mut major = Tv { val: x.val.clone(), dims: SmallVec::new() };
         for &d in src {
@@ -429,7 +423,13 @@ impl Lifter<'_> {
     }
 
     /// Dimension `k` read at `start + j`, `start` a form in range.
-    pub(super) fn dynamic_cut_at(&mut self, t: &mut Tv, k: usize, start: LinId, len: i64) -> Option<()> {
+    pub(super) fn dynamic_cut_at(
+        &mut self,
+        t: &mut Tv,
+        k: usize,
+        start: LinId,
+        len: i64,
+    ) -> Option<()> {
         self.dynamic_cut(t, k, start, len)
     }
 

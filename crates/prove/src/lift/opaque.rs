@@ -128,9 +128,16 @@ impl Lifter<'_> {
         // device ids inside would make the result depend on the device.
         let pure = !matches!(
             op,
-            Opcode::Infeed | Opcode::Outfeed | Opcode::Send | Opcode::SendDone | Opcode::Recv
-                | Opcode::RecvDone | Opcode::Rng | Opcode::RngGetAndUpdateState
-                | Opcode::RaggedAllToAll | Opcode::StochasticConvert
+            Opcode::Infeed
+                | Opcode::Outfeed
+                | Opcode::Send
+                | Opcode::SendDone
+                | Opcode::Recv
+                | Opcode::RecvDone
+                | Opcode::Rng
+                | Opcode::RngGetAndUpdateState
+                | Opcode::RaggedAllToAll
+                | Opcode::StochasticConvert
         );
         if !pure || m.instr(i).calls.iter().any(|&c| self.depends_on_device(c, 32)) {
             return Err(format!("{op} is not lifted"));

@@ -21,18 +21,6 @@ pub(crate) enum Monoid {
     Min,
 }
 
-impl Monoid {
-    /// Name for reports.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Monoid::Add => "add",
-            Monoid::Mul => "multiply",
-            Monoid::Max => "maximum",
-            Monoid::Min => "minimum",
-        }
-    }
-}
-
 impl Lifter<'_> {
     /// The monoid of a reducer of two scalars.
     pub(super) fn monoid(&self, c: CompId) -> Option<Monoid> {
@@ -41,7 +29,24 @@ impl Lifter<'_> {
         if comp.params.len() != 2 {
             return None;
         }
-        let root = m.instr(comp.root);
+        // Partitioner annotations inside reducers are identities.
+        let strip = |mut i: InstrId| -> InstrId {
+            for _ in 0..16 {
+                let ins = m.instr(i);
+                let note = match &ins.attrs {
+                    Attrs::CustomCall(c) => {
+                        matches!(m.str(c.target), "Sharding" | "xla.sdy.ShardingConstraint")
+                    }
+                    _ => ins.opcode == Opcode::Copy,
+                };
+                match ins.operands.first() {
+                    Some(&o) if note => i = o,
+                    _ => break,
+                }
+            }
+            i
+        };
+        let root = m.instr(strip(comp.root));
         let op = match root.opcode {
             Opcode::Add | Opcode::Or => Monoid::Add,
             Opcode::Multiply | Opcode::And => Monoid::Mul,
@@ -53,9 +58,9 @@ impl Lifter<'_> {
         if matches!(root.opcode, Opcode::Or | Opcode::And) && d != DType::Pred {
             return None;
         }
-        let (a, b) = (root.operands.first()?, root.operands.get(1)?);
+        let (a, b) = (strip(*root.operands.first()?), strip(*root.operands.get(1)?));
         let p = &comp.params;
-        ((*a == p[0] && *b == p[1]) || (*a == p[1] && *b == p[0])).then_some(op)
+        ((a == p[0] && b == p[1]) || (a == p[1] && b == p[0])).then_some(op)
     }
 
     /// `x` reduced over the atoms. `None` if a law gives up.
@@ -99,7 +104,13 @@ impl Lifter<'_> {
     }
 
     /// Two values combined.
-    pub(super) fn combine(&mut self, op: Monoid, d: DType, a: &Val, b: &Val) -> Result<Val, String> {
+    pub(super) fn combine(
+        &mut self,
+        op: Monoid,
+        d: DType,
+        a: &Val,
+        b: &Val,
+    ) -> Result<Val, String> {
         let dt = dt_of(d);
         let pair = [a.clone(), b.clone()];
         if dt == Dt::BOOL {

@@ -3,9 +3,11 @@
 
 use super::{Lifter, Lv};
 use crate::tv::{Atoms, Tv, TvOps};
-use scalify_claim::{NamedMesh, Placement, parse_manual_axes, parse_sdy_meshes, parse_sdy_shardings};
+use scalify_claim::{
+    NamedMesh, Placement, parse_manual_axes, parse_sdy_meshes, parse_sdy_shardings,
+};
 use scalify_ir::{InstrId, Module};
-use scalify_terms::{Ax, Lins, Subst};
+use scalify_terms::{Lins, Subst};
 use smallvec::SmallVec;
 
 /// Meshes that the module declares.
@@ -17,8 +19,10 @@ pub(crate) struct RegionInfo {
 impl RegionInfo {
     /// Reads the header of a module.
     pub(crate) fn of(m: &Module) -> Self {
-        let meshes =
-            m.header_attr("xla.sdy.meshes").and_then(|t| parse_sdy_meshes(t).ok()).unwrap_or_default();
+        let meshes = m
+            .header_attr("xla.sdy.meshes")
+            .and_then(|t| parse_sdy_meshes(t).ok())
+            .unwrap_or_default();
         RegionInfo { meshes }
     }
 }
@@ -33,13 +37,15 @@ impl Lifter<'_> {
             }
             let n = self.st.dim_size(&t.dims[k]);
             if n % i64::from(d.tiles) != 0 {
-                return Err(format!("dimension {k} of size {n} does not split into {} equal tiles", d.tiles));
+                return Err(format!(
+                    "dimension {k} of size {n} does not split into {} equal tiles",
+                    d.tiles
+                ));
             }
             let len = n / i64::from(d.tiles);
             let tab: Vec<i64> = d.tile_of_device.iter().map(|&x| i64::from(x) * len).collect();
             let start = self.dev.table(&mut self.st.lins, &tab);
-            self.dynamic_cut_at(&mut t, k, start, len)
-                .ok_or("index arithmetic is out of reach")?;
+            self.dynamic_cut_at(&mut t, k, start, len).ok_or("index arithmetic is out of reach")?;
         }
         t.val = self.st.norm(t.val);
         Ok(t)
@@ -56,8 +62,10 @@ impl Lifter<'_> {
                 continue;
             }
             let tab: Vec<i64> = d.tile_of_device.iter().map(|&x| i64::from(x)).collect();
-            let coefs = self.dev.linear(&tab).ok_or("the device order of the mesh is not row-major")?;
-            let mut digits: SmallVec<[usize; 4]> = (0..coefs.len()).filter(|&i| coefs[i] != 0).collect();
+            let coefs =
+                self.dev.linear(&tab).ok_or("the device order of the mesh is not row-major")?;
+            let mut digits: SmallVec<[usize; 4]> =
+                (0..coefs.len()).filter(|&i| coefs[i] != 0).collect();
             digits.sort_by_key(|&i| std::cmp::Reverse(coefs[i]));
             let mut stride = 1;
             for &i in digits.iter().rev() {
@@ -126,13 +134,7 @@ impl Lifter<'_> {
         Ok(out)
     }
 
-    fn per_value(
-        &mut self,
-        i: InstrId,
-        key: &str,
-        v: &[Lv],
-        local: bool,
-    ) -> Result<Lv, String> {
+    fn per_value(&mut self, i: InstrId, key: &str, v: &[Lv], local: bool) -> Result<Lv, String> {
         // One result per operand (tuple), or one array.
         let flat: Vec<Lv> = v.iter().flat_map(Lv::leaves).collect();
         let ts: Option<Vec<&Tv>> = flat.iter().map(Lv::tensor).collect();
@@ -164,8 +166,11 @@ impl Lifter<'_> {
         Some(match target {
             "xla.sdy.GlobalToLocalShape" => self.per_value(i, "xla.sdy.in_shardings", v, true),
             "xla.sdy.LocalToGlobalShape" => self.per_value(i, "xla.sdy.out_shardings", v, false),
-            "Sharding" | "xla.sdy.FuncResultSharding" | "xla.sdy.ShardingConstraint"
-            | "LayoutConstraint" | "annotate_device_placement" => {
+            "Sharding"
+            | "xla.sdy.FuncResultSharding"
+            | "xla.sdy.ShardingConstraint"
+            | "LayoutConstraint"
+            | "annotate_device_placement" => {
                 v.first().cloned().ok_or_else(|| "no operand".to_owned())
             }
             "SPMDFullToShardShape" => one(v).and_then(|t| {
@@ -183,18 +188,5 @@ impl Lifter<'_> {
             }),
             _ => return None,
         })
-    }
-
-    /// Device digits that a value depends on.
-    pub(crate) fn device_digits_of(&self, t: &Tv) -> Vec<usize> {
-        (0..self.dev.digits.len())
-            .filter(|&k| self.st.ref_mentions(&t.val.r, self.dev.digits[k].0))
-            .collect()
-    }
-
-    /// Atoms as a list (helper of borders).
-    #[allow(dead_code)]
-    fn atoms(t: &Tv) -> SmallVec<[Ax; 8]> {
-        t.atoms()
     }
 }
