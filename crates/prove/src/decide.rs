@@ -273,7 +273,6 @@ fn output_leaves(v: &Lv, rec: u32, recs: &[Lifted], m: &Module) -> Vec<(Lv, u32)
 }
 
 /// One attempt under the given laws.
-#[allow(clippy::too_many_arguments)]
 pub(crate) fn attempt(
     base: &Module,
     dist: &Module,
@@ -383,7 +382,6 @@ pub(crate) fn attempt(
     }
 }
 
-#[allow(clippy::too_many_arguments)]
 fn check_output(
     l: &mut Lifter<'_>,
     k: usize,

@@ -1,226 +1,1260 @@
-//! Two spellings of a value meet in one term, the term has the value computed
-//! here without the store, and near misses stay apart.
+//! Random expressions, built through the public builders and computed
+//! directly: the term that the laws make of an expression has its value, so
+//! have all variants and all substitutions. Directed tests for the edges of
+//! side conditions follow; there, too, values come from arithmetic on the
+//! inputs, not from the store.
 
 use scalify_terms::eval::{Evaluator, Inputs};
 use scalify_terms::pieces::Run;
-use scalify_terms::variants::VariantLimits;
-use scalify_terms::{Ax, Dt, Lins, Rules, Store, Val};
+use scalify_terms::{AtomKind, Ax, Coef, Dt, Lin, Lins, Rules, Store, Subst, Val};
+use std::collections::HashMap;
 
 const F: Dt = Dt(Dt::FIRST);
+const ALL: Rules = Rules { reals: true, finite: true };
+const REALS: Rules = Rules { reals: true, finite: false };
+const EXACT: Rules = Rules { reals: false, finite: false };
 
-fn store() -> Store {
-    Store::new(Rules { reals: true, finite: true })
-}
+struct Rng(u64);
 
-/// A number without pattern for element `i` of input `id`.
-fn element(id: u32, i: usize) -> f64 {
-    let x = (i as f64 + 1.0) * 0.7548776662466927 + f64::from(id) * 0.5698402909980532;
-    2.0 * (x - x.floor()) - 0.75
-}
-
-fn inputs(sizes: &[(u32, usize)]) -> Inputs {
-    sizes.iter().map(|&(id, n)| (id, (0..n).map(|i| element(id, i)).collect())).collect()
-}
-
-/// Reads input `id` at atoms.
-fn at(s: &mut Store, id: u32, sizes: &[i64], axes: &[Ax]) -> Val {
-    let m: Vec<_> = axes.iter().map(|&a| Lins::plain(a)).collect();
-    s.param(id, F, sizes, &m)
-}
-
-fn check(s: &Store, v: &Val, ins: &Inputs, axes: &[Ax], point: &[i64], want: f64) {
-    let got = Evaluator::new(s, ins).value(v, axes, point).expect("defined");
-    assert!((got - want).abs() < 1e-9 * want.abs().max(1.0), "{got} against {want}");
-}
-
-/// `P0[i] * P1[i]` at a constant.
-fn term(s: &mut Store, i: i64) -> Val {
-    let l = s.lins.constant(i);
-    let (a, b) = (s.param(0, F, &[6], &[l]), s.param(1, F, &[6], &[l]));
-    s.mul(F, &a, &b).unwrap()
-}
-
-#[test]
-fn terms_added_one_by_one_are_a_sum() {
-    let mut s = store();
-    let mut acc = term(&mut s, 0);
-    for i in 1..6 {
-        let t = term(&mut s, i);
-        acc = s.add(F, &[acc, t]).unwrap();
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
     }
-    let z = s.lins.local(6);
-    let (a, b) = (at(&mut s, 0, &[6], &[z]), at(&mut s, 1, &[6], &[z]));
-    let whole = s.dot(F, &a, &b, &[z]).unwrap();
-    assert_eq!(acc, whole);
-    let want: f64 = (0..6).map(|i| element(0, i) * element(1, i)).sum();
-    check(&s, &acc, &inputs(&[(0, 6), (1, 6)]), &[], &[], want);
-    // One left out, and one counted twice.
-    for pick in [[0, 1, 2, 3, 5, 5], [0, 1, 2, 3, 4, 4]] {
-        let mut acc = term(&mut s, pick[0]);
-        for &i in &pick[1..] {
-            let t = term(&mut s, i);
-            acc = s.add(F, &[acc, t]).unwrap();
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n.max(1) as u64) as usize
+    }
+
+    fn between(&mut self, lo: i64, hi: i64) -> i64 {
+        lo + self.below((hi - lo + 1) as usize) as i64
+    }
+}
+
+/// Parameters: id, sizes. Floats 0 and 1, integers 2 (in `0..6`), 3 (in
+/// `-3..=8`), booleans 4.
+const SIZES: [&[i64]; 5] = [&[12], &[12, 12], &[12], &[12], &[12]];
+
+/// An axis of an expression, by number.
+type Axis = usize;
+
+/// An index: constant, (coefficient, axis), and a table of an axis.
+#[derive(Clone, Debug)]
+struct Index {
+    c0: i64,
+    terms: Vec<(i64, Axis)>,
+    table: Option<(Axis, Vec<i64>)>,
+}
+
+#[derive(Clone, Debug)]
+enum Int {
+    At(Index),
+    Param(u32, Index),
+    Add(Box<Int>, i64, Box<Int>),
+    Max(Box<Int>, Box<Int>),
+    Min(Box<Int>, Box<Int>),
+    Select(Box<Bool>, Box<Int>, Box<Int>),
+}
+
+#[derive(Clone, Debug)]
+enum Bool {
+    Ge0(Int),
+    Eq0(Int),
+    Param(Index),
+    And(Box<Bool>, Box<Bool>),
+    Or(Box<Bool>, Box<Bool>),
+    Not(Box<Bool>),
+}
+
+#[derive(Clone, Debug)]
+enum Num {
+    Const(i64, i64),
+    One(Index),
+    Two(Index, Index),
+    /// `sum coef * x`.
+    Add(Vec<((i64, i64), Num)>),
+    Mul(Vec<Num>),
+    /// `x / exp(y)`.
+    Over(Box<Num>, Box<Num>),
+    Square(Box<Num>),
+    Exp(Box<Num>),
+    /// `exp(p ? x : -inf)`.
+    MaskedExp(Box<Bool>, Box<Num>),
+    /// `log(exp(x) * exp(y))`.
+    Log(Box<Num>, Box<Num>),
+    Max(Vec<Num>),
+    Select(Box<Bool>, Box<Num>, Box<Num>),
+    Indicator(Box<Bool>),
+    Convert(Box<Bool>),
+    Sum(Axis, i64, Box<Num>),
+    MaxOver(Axis, i64, Box<Num>),
+    /// `sum_b [b == i] x(b)`.
+    OneHot(Axis, i64, Int, Box<Num>),
+    /// Pieces along the axis: run lengths and values over the run's axis.
+    Pieces(Axis, Vec<(i64, Option<Axis>, Num)>),
+}
+
+/// Sizes of axes by number.
+#[derive(Clone, Default)]
+struct Scope {
+    size: HashMap<Axis, i64>,
+    /// Axes that may be read now.
+    live: Vec<Axis>,
+    device: Vec<Axis>,
+    next: Axis,
+}
+
+impl Scope {
+    fn axis(&mut self, n: i64) -> Axis {
+        self.next += 1;
+        self.size.insert(self.next, n);
+        self.next
+    }
+}
+
+/// An index with values in `0..12`.
+fn index(r: &mut Rng, s: &Scope) -> Index {
+    let mut i = Index { c0: 0, terms: Vec::new(), table: None };
+    let (mut lo, mut hi) = (0, 0);
+    for _ in 0..r.below(3) {
+        let a = s.live[r.below(s.live.len())];
+        let c = [1, 1, 2, 3, 4, -1][r.below(6)];
+        let top = c * (s.size[&a] - 1);
+        let (l, h) = (lo + top.min(0), hi + top.max(0));
+        if h - l < 12 && i.terms.iter().all(|t| t.1 != a) {
+            i.terms.push((c, a));
+            (lo, hi) = (l, h);
         }
-        assert_ne!(acc, whole);
-        let want: f64 = pick.iter().map(|&i| element(0, i as usize) * element(1, i as usize)).sum();
-        check(&s, &acc, &inputs(&[(0, 6), (1, 6)]), &[], &[], want);
+    }
+    if !s.device.is_empty() && r.below(4) == 0 {
+        let a = s.device[r.below(s.device.len())];
+        let tab: Vec<i64> = (0..s.size[&a]).map(|_| r.between(0, 4)).collect();
+        let (l, h) = (lo + tab.iter().min().unwrap(), hi + tab.iter().max().unwrap());
+        if h - l < 12 {
+            i.table = Some((a, tab));
+            (lo, hi) = (l, h);
+        }
+    }
+    i.c0 = r.between(-lo, 11 - hi);
+    i
+}
+
+fn small(r: &mut Rng, s: &Scope) -> Int {
+    let mut i = index(r, s);
+    i.c0 -= r.between(0, 12);
+    Int::At(i)
+}
+
+fn int(r: &mut Rng, s: &Scope, depth: u32) -> Int {
+    match if depth == 0 { r.below(3) } else { r.below(8) } {
+        0 | 1 => small(r, s),
+        2 => Int::Param(2 + r.below(2) as u32, index(r, s)),
+        3 | 4 => Int::Add(
+            Box::new(int(r, s, depth - 1)),
+            [1, -1, 2][r.below(3)],
+            Box::new(int(r, s, depth - 1)),
+        ),
+        5 => Int::Max(Box::new(int(r, s, depth - 1)), Box::new(int(r, s, depth - 1))),
+        6 => Int::Min(Box::new(int(r, s, depth - 1)), Box::new(int(r, s, depth - 1))),
+        _ => Int::Select(
+            Box::new(boolean(r, s, depth - 1)),
+            Box::new(int(r, s, depth - 1)),
+            Box::new(int(r, s, depth - 1)),
+        ),
     }
 }
 
-#[test]
-fn a_factor_of_all_terms_leaves_the_sum() {
-    // sum_k x[k] (m a[k] + m b[k]) = m sum_k x[k] (a[k] + b[k])
-    let mut s = store();
-    let k = s.lins.local(5);
-    let m = s.param(3, F, &[], &[]);
-    let x = at(&mut s, 0, &[5], &[k]);
-    let (a, b) = (at(&mut s, 1, &[5], &[k]), at(&mut s, 2, &[5], &[k]));
-    // Products that stay products: the square keeps the terms from fusing.
-    let (ma, mb) =
-        (s.prod(F, &[(m.clone(), 1), (a.clone(), 2)]).unwrap(), s.mul(F, &m, &b).unwrap());
-    let inside = s.add(F, &[ma, mb]).unwrap();
-    let one = s.dot(F, &x, &inside, &[k]).unwrap();
-    let k2 = s.lins.local(5);
-    let x = at(&mut s, 0, &[5], &[k2]);
-    let (a, b) = (at(&mut s, 1, &[5], &[k2]), at(&mut s, 2, &[5], &[k2]));
-    let aa = s.prod(F, &[(a, 2)]).unwrap();
-    let sum = s.add(F, &[aa, b]).unwrap();
-    let other = s.dot(F, &x, &sum, &[k2]).unwrap();
-    let other = s.mul(F, &m, &other).unwrap();
-    assert_eq!(one, other);
-    let want: f64 = (0..5)
-        .map(|i| element(0, i) * (element(1, i).powi(2) + element(2, i)) * element(3, 0))
-        .sum();
-    check(&s, &one, &inputs(&[(0, 5), (1, 5), (2, 5), (3, 1)]), &[], &[], want);
-}
-
-#[test]
-fn a_dot_with_runs_is_runs_of_dots() {
-    let mut s = store();
-    let (k, j) = (s.lins.local(3), s.lins.local(7));
-    let x = at(&mut s, 0, &[3], &[k]);
-    let runs: Vec<Run> = [(1u32, 4i64), (2, 3)]
-        .iter()
-        .map(|&(id, n)| {
-            let a = s.lins.local(n);
-            Run { len: n, val: at(&mut s, id, &[3, n], &[k, a]), axis: Some(a) }
-        })
-        .collect();
-    let w = s.pieces(F, &runs, Lins::plain(j)).unwrap();
-    let y = s.dot(F, &x, &w, &[k]).unwrap();
-    let ins = inputs(&[(0, 3), (1, 12), (2, 9)]);
-    for p in 0..7usize {
-        let want: f64 = (0..3)
-            .map(|k| {
-                element(0, k)
-                    * if p < 4 { element(1, k * 4 + p) } else { element(2, k * 3 + p - 4) }
-            })
-            .sum();
-        check(&s, &y, &ins, &[j], &[p as i64], want);
+fn boolean(r: &mut Rng, s: &Scope, depth: u32) -> Bool {
+    match if depth == 0 { r.below(5) } else { r.below(9) } {
+        0 => Bool::Ge0(small(r, s)),
+        1 => Bool::Eq0(small(r, s)),
+        2 => Bool::Ge0(int(r, s, depth)),
+        3 => Bool::Eq0(int(r, s, depth)),
+        4 => Bool::Param(index(r, s)),
+        5 | 6 => Bool::And(Box::new(boolean(r, s, depth - 1)), Box::new(boolean(r, s, depth - 1))),
+        7 => Bool::Or(Box::new(boolean(r, s, depth - 1)), Box::new(boolean(r, s, depth - 1))),
+        _ => Bool::Not(Box::new(boolean(r, s, depth - 1))),
     }
-    // A read of the second run is a dot with the second weight.
-    let i = s.lins.local(3);
-    let mut m = scalify_terms::Subst::new();
-    let shifted = s.lins.shift(Lins::plain(i), 4);
-    m.set(j, shifted);
-    let second = s.subst(&y, &m).unwrap();
-    let k2 = s.lins.local(3);
-    let (x, w) = (at(&mut s, 0, &[3], &[k2]), at(&mut s, 2, &[3, 3], &[k2, i]));
-    assert_eq!(second, s.dot(F, &x, &w, &[k2]).unwrap());
 }
 
-#[test]
-fn partial_sums_added_first() {
-    // sum_d (sum_k a[d,k] b[k] + sum_k c[d,k] e[k]), added before or after.
-    let mut s = store();
-    let part = |s: &mut Store, ids: (u32, u32), d: Ax| {
-        let k = s.lins.local(3);
-        let (a, b) = (at(s, ids.0, &[2, 3], &[d, k]), at(s, ids.1, &[3], &[k]));
-        s.dot(F, &a, &b, &[k]).unwrap()
+/// A range check of an integer and a read at it, clamped by selection.
+fn guarded(r: &mut Rng, s: &mut Scope, depth: u32) -> Num {
+    let e = match r.below(3) {
+        0 => small(r, s),
+        1 => Int::Param(3, index(r, s)),
+        _ => Int::Add(Box::new(Int::Param(3, index(r, s))), -1, Box::new(small(r, s))),
     };
-    let d = s.lins.local(2);
-    let (p, q) = (part(&mut s, (0, 1), d), part(&mut s, (2, 3), d));
-    let both = s.add(F, &[p, q]).unwrap();
-    let one = s.sum(F, &both, &[d]).unwrap();
-    let (d1, d2) = (s.lins.local(2), s.lins.local(2));
-    let (p, q) = (part(&mut s, (0, 1), d1), part(&mut s, (2, 3), d2));
-    let (p, q) = (s.sum(F, &p, &[d1]).unwrap(), s.sum(F, &q, &[d2]).unwrap());
-    assert_eq!(one, s.add(F, &[p, q]).unwrap());
-    let dot =
-        |a: u32, b: u32| -> f64 { (0..6).map(|i| element(a, i) * element(b, i % 3)).sum::<f64>() };
-    check(&s, &one, &inputs(&[(0, 6), (1, 3), (2, 6), (3, 3)]), &[], &[], dot(0, 1) + dot(2, 3));
-}
-
-#[test]
-fn a_bound_axis_has_one_direction() {
-    // sum_k a[k] b[n-1-k], counted either way.
-    let mut s = store();
-    let n = 5;
-    let mut made = Vec::new();
-    for flip in [false, true] {
-        let k = s.lins.local(n);
-        let neg = s.lins.combine(&[(-1, Lins::plain(k))]).unwrap();
-        let down = s.lins.shift(neg, n - 1);
-        let (ka, kb) = if flip { (down, Lins::plain(k)) } else { (Lins::plain(k), down) };
-        let (a, b) = (s.param(0, F, &[n], &[ka]), s.param(1, F, &[n], &[kb]));
-        made.push(s.dot(F, &a, &b, &[k]).unwrap());
+    let n = r.between(2, 5);
+    let at = |c0| Int::At(Index { c0, terms: vec![], table: None });
+    let lo = Bool::Ge0(Int::Add(Box::new(e.clone()), 1, Box::new(at(0))));
+    // Now and then off by one, then the guard must stay.
+    let top = n - 1 + [0, 0, 0, 1, -1][r.below(5)];
+    let hi = Bool::Ge0(Int::Add(Box::new(at(top)), -1, Box::new(e.clone())));
+    let ok = Bool::And(Box::new(lo.clone()), Box::new(hi.clone()));
+    let idx = match r.below(4) {
+        0 => e.clone(),
+        1 => Int::Select(Box::new(ok.clone()), Box::new(e.clone()), Box::new(at(0))),
+        2 => Int::Max(Box::new(e.clone()), Box::new(at(0))),
+        _ => {
+            Int::Min(Box::new(at(n - 1)), Box::new(Int::Max(Box::new(e.clone()), Box::new(at(0)))))
+        }
+    };
+    let b = s.axis(n);
+    s.live.push(b);
+    let body = num(r, s, depth.saturating_sub(1));
+    s.live.pop();
+    let read = Num::OneHot(b, n, idx, Box::new(body));
+    match r.below(3) {
+        0 => Num::Select(Box::new(ok), Box::new(read), Box::new(Num::Const(0, 1))),
+        1 => Num::Mul(vec![Num::Indicator(Box::new(hi)), read, Num::Indicator(Box::new(lo))]),
+        _ => read,
     }
-    assert_eq!(made[0], made[1]);
-    let want: f64 = (0..5).map(|i| element(0, i) * element(1, 4 - i)).sum();
-    check(&s, &made[0], &inputs(&[(0, 5), (1, 5)]), &[], &[], want);
-    let k = s.lins.local(n);
-    let (a, b) = (at(&mut s, 0, &[n], &[k]), at(&mut s, 1, &[n], &[k]));
-    assert_ne!(made[0], s.dot(F, &a, &b, &[k]).unwrap());
+}
+
+fn num(r: &mut Rng, s: &mut Scope, depth: u32) -> Num {
+    if depth == 0 {
+        return match r.below(8) {
+            0 => Num::Const(r.between(-3, 3), r.between(1, 4)),
+            1..=4 => Num::One(index(r, s)),
+            _ => Num::Two(index(r, s), index(r, s)),
+        };
+    }
+    let d = depth - 1;
+    match r.below(20) {
+        0..=2 => Num::Add(
+            (0..1 + r.below(3))
+                .map(|_| ((r.between(-2, 2), r.between(1, 3)), num(r, s, d)))
+                .collect(),
+        ),
+        3..=5 => Num::Mul((0..1 + r.below(3)).map(|_| num(r, s, d)).collect()),
+        6 => Num::Over(Box::new(num(r, s, d)), Box::new(num(r, s, 0))),
+        7 => Num::Square(Box::new(num(r, s, d))),
+        8 => Num::Exp(Box::new(num(r, s, d.min(1)))),
+        9 => Num::MaskedExp(Box::new(boolean(r, s, 1)), Box::new(num(r, s, d.min(1)))),
+        10 => Num::Log(Box::new(num(r, s, d.min(1))), Box::new(num(r, s, 0))),
+        11 => Num::Max((0..1 + r.below(3)).map(|_| num(r, s, d)).collect()),
+        12 => Num::Select(
+            Box::new(boolean(r, s, 1)),
+            Box::new(num(r, s, d)),
+            Box::new(if r.below(2) == 0 { Num::Const(0, 1) } else { num(r, s, d) }),
+        ),
+        13 => Num::Mul(vec![
+            if r.below(2) == 0 {
+                Num::Indicator(Box::new(boolean(r, s, 2)))
+            } else {
+                Num::Convert(Box::new(boolean(r, s, 2)))
+            },
+            num(r, s, d),
+        ]),
+        14..=16 => {
+            let n = r.between(1, 4);
+            let b = s.axis(n);
+            s.live.push(b);
+            let x = num(r, s, d);
+            s.live.pop();
+            if r.below(4) == 0 {
+                Num::MaxOver(b, n, Box::new(x))
+            } else {
+                Num::Sum(b, n, Box::new(x))
+            }
+        }
+        17 => guarded(r, s, d),
+        18 => {
+            // One array at several places: a progression, or nearly one.
+            let k = r.between(2, 4);
+            let i = index(r, &Scope { live: s.live[..1].to_vec(), ..s.clone() });
+            let (start, step) = (r.between(0, 3), r.between(1, 2));
+            let odd = r.below(3) == 0;
+            Num::Add(
+                (0..k)
+                    .map(|t| {
+                        let mut j = i.clone();
+                        let off = if odd && t == k - 1 { t * step + 1 } else { t * step };
+                        j.c0 = start + off;
+                        j.terms.clear();
+                        j.table = None;
+                        ((1, 1), Num::Two(j, i.clone()))
+                    })
+                    .collect(),
+            )
+        }
+        _ => {
+            let a = s.live[r.below(s.live.len())];
+            let mut left = s.size[&a];
+            let mut runs = Vec::new();
+            while left > 0 {
+                let n = r.between(1, left);
+                left -= n;
+                let outer = s.live.clone();
+                s.live.retain(|&x| x != a);
+                if s.live.is_empty() {
+                    s.live = outer.clone();
+                }
+                let q = (n > 1).then(|| s.axis(n));
+                s.live.extend(q);
+                // Reads that may or may not continue the run before.
+                let x = if r.below(2) == 0 {
+                    let c0 = r.between(0, 11 - n);
+                    let terms = q.map(|q| (1, q)).into_iter().collect();
+                    Num::One(Index { c0, terms, table: None })
+                } else {
+                    num(r, s, 0)
+                };
+                s.live = outer;
+                runs.push((n, q, x));
+            }
+            if runs.iter().any(|x| mentions(&x.2, a)) {
+                return num(r, s, 0);
+            }
+            Num::Pieces(a, runs)
+        }
+    }
+}
+
+fn mentions(x: &Num, a: Axis) -> bool {
+    let at =
+        |i: &Index| i.terms.iter().any(|t| t.1 == a) || i.table.as_ref().is_some_and(|t| t.0 == a);
+    match x {
+        Num::Const(..) => false,
+        Num::One(i) => at(i),
+        Num::Two(i, j) => at(i) || at(j),
+        _ => true,
+    }
+}
+
+// ---- direct computation
+
+type Env = HashMap<Axis, i64>;
+
+struct Data {
+    arrays: Vec<Vec<f64>>,
+}
+
+fn data(r: &mut Rng) -> Data {
+    let n = |k: usize| SIZES[k].iter().product::<i64>();
+    let mut arrays: Vec<Vec<f64>> = Vec::new();
+    for k in 0..5 {
+        let v = (0..n(k))
+            .map(|_| match k {
+                2 => r.between(0, 5) as f64,
+                3 => r.between(-3, 8) as f64,
+                4 => r.below(2) as f64,
+                _ => (r.between(-16, 16) as f64) / 16.0,
+            })
+            .collect();
+        arrays.push(v);
+    }
+    Data { arrays }
+}
+
+impl Data {
+    fn index(&self, i: &Index, e: &Env) -> i64 {
+        let t = i.table.as_ref().map_or(0, |(a, tab)| tab[e[a] as usize]);
+        i.c0 + t + i.terms.iter().map(|&(c, a)| c * e[&a]).sum::<i64>()
+    }
+
+    fn read(&self, k: usize, at: &[i64]) -> f64 {
+        let mut flat = 0;
+        for (i, n) in at.iter().zip(SIZES[k]) {
+            assert!((0..*n).contains(i), "the generator stays in range");
+            flat = flat * n + i;
+        }
+        self.arrays[k][flat as usize]
+    }
+
+    fn int(&self, x: &Int, e: &Env) -> i64 {
+        match x {
+            Int::At(i) => self.index(i, e),
+            Int::Param(k, i) => self.read(*k as usize, &[self.index(i, e)]) as i64,
+            Int::Add(a, k, b) => self.int(a, e) + k * self.int(b, e),
+            Int::Max(a, b) => self.int(a, e).max(self.int(b, e)),
+            Int::Min(a, b) => self.int(a, e).min(self.int(b, e)),
+            Int::Select(p, a, b) => self.int(if self.bool(p, e) { a } else { b }, e),
+        }
+    }
+
+    fn bool(&self, x: &Bool, e: &Env) -> bool {
+        match x {
+            Bool::Ge0(i) => self.int(i, e) >= 0,
+            Bool::Eq0(i) => self.int(i, e) == 0,
+            Bool::Param(i) => self.read(4, &[self.index(i, e)]) != 0.0,
+            Bool::And(a, b) => self.bool(a, e) && self.bool(b, e),
+            Bool::Or(a, b) => self.bool(a, e) || self.bool(b, e),
+            Bool::Not(a) => !self.bool(a, e),
+        }
+    }
+
+    fn num(&self, x: &Num, e: &Env) -> f64 {
+        let bit = |b: bool| f64::from(b);
+        match x {
+            Num::Const(p, q) => *p as f64 / *q as f64,
+            Num::One(i) => self.read(0, &[self.index(i, e)]),
+            Num::Two(i, j) => self.read(1, &[self.index(i, e), self.index(j, e)]),
+            Num::Add(t) => t.iter().map(|((p, q), x)| *p as f64 / *q as f64 * self.num(x, e)).sum(),
+            Num::Mul(f) => f.iter().map(|x| self.num(x, e)).product(),
+            Num::Over(a, b) => self.num(a, e) / self.num(b, e).exp(),
+            Num::Square(a) => self.num(a, e).powi(2),
+            Num::Exp(a) => self.num(a, e).exp(),
+            Num::MaskedExp(p, a) => {
+                if self.bool(p, e) {
+                    self.num(a, e).exp()
+                } else {
+                    0.0
+                }
+            }
+            Num::Log(a, b) => self.num(a, e) + self.num(b, e),
+            Num::Max(v) => v.iter().map(|x| self.num(x, e)).fold(f64::NEG_INFINITY, f64::max),
+            Num::Select(p, a, b) => self.num(if self.bool(p, e) { a } else { b }, e),
+            Num::Indicator(p) | Num::Convert(p) => bit(self.bool(p, e)),
+            Num::Sum(b, n, x) => self.over(*b, *n, x, e).sum(),
+            Num::MaxOver(b, n, x) => self.over(*b, *n, x, e).fold(f64::NEG_INFINITY, f64::max),
+            Num::OneHot(b, n, i, x) => {
+                let i = self.int(i, e);
+                if !(0..*n).contains(&i) {
+                    return 0.0;
+                }
+                let mut e = e.clone();
+                e.insert(*b, i);
+                self.num(x, &e)
+            }
+            Num::Pieces(a, runs) => {
+                let mut p = e[a];
+                for (n, q, x) in runs {
+                    if p < *n {
+                        let mut e = e.clone();
+                        e.extend(q.map(|q| (q, p)));
+                        return self.num(x, &e);
+                    }
+                    p -= n;
+                }
+                unreachable!("runs cover the axis")
+            }
+        }
+    }
+
+    fn over<'a>(
+        &'a self,
+        b: Axis,
+        n: i64,
+        x: &'a Num,
+        e: &'a Env,
+    ) -> impl Iterator<Item = f64> + 'a {
+        (0..n).map(move |k| {
+            let mut e = e.clone();
+            e.insert(b, k);
+            self.num(x, &e)
+        })
+    }
+}
+
+// ---- through the builders
+
+struct Build<'a> {
+    st: &'a mut Store,
+    atoms: HashMap<Axis, Ax>,
+    size: HashMap<Axis, i64>,
+}
+
+impl Build<'_> {
+    fn lin(&mut self, i: &Index) -> scalify_terms::LinId {
+        let mut l = Lin::constant(i.c0);
+        for &(c, a) in &i.terms {
+            l.push(c, self.atoms[&a]);
+        }
+        let l = self.st.lins.make(l);
+        match &i.table {
+            Some((a, tab)) => {
+                let n = self.size[a];
+                let t = self.st.lins.from_table(&[self.atoms[a]], &[n], tab);
+                self.st.lins.combine(&[(1, l), (1, t)]).unwrap()
+            }
+            None => l,
+        }
+    }
+
+    fn param(&mut self, k: usize, dt: Dt, at: &[&Index]) -> Val {
+        let m: Vec<_> = at.iter().map(|i| self.lin(i)).collect();
+        self.st.param(k as u32, dt, SIZES[k], &m)
+    }
+
+    fn int(&mut self, x: &Int) -> Option<Val> {
+        Some(match x {
+            Int::At(i) => {
+                let l = self.lin(i);
+                self.st.iota(l)
+            }
+            Int::Param(k, i) => self.param(*k as usize, Dt::INT, &[i]),
+            Int::Add(a, k, b) => {
+                let (a, b) = (self.int(a)?, self.int(b)?);
+                let k = self.st.coefs.int(*k);
+                let b = self.st.scale(&b, k)?;
+                self.st.add(Dt::INT, &[a, b])?
+            }
+            Int::Max(a, b) => {
+                let v = [self.int(a)?, self.int(b)?];
+                self.st.max(Dt::INT, &v)?
+            }
+            Int::Min(a, b) => {
+                let v = [self.int(a)?, self.int(b)?];
+                self.st.min(Dt::INT, &v)?
+            }
+            Int::Select(p, a, b) => {
+                let (p, a, b) = (self.bool(p)?, self.int(a)?, self.int(b)?);
+                self.st.select(Dt::INT, &p, &a, &b)?
+            }
+        })
+    }
+
+    fn bool(&mut self, x: &Bool) -> Option<Val> {
+        Some(match x {
+            Bool::Ge0(i) => {
+                let v = self.int(i)?;
+                self.st.ge0(&v)?
+            }
+            Bool::Eq0(i) => {
+                let v = self.int(i)?;
+                self.st.eq0(&v)?
+            }
+            Bool::Param(i) => self.param(4, Dt::BOOL, &[i]),
+            Bool::And(a, b) => {
+                let v = [self.bool(a)?, self.bool(b)?];
+                self.st.and(&v)
+            }
+            Bool::Or(a, b) => {
+                let v = [self.bool(a)?, self.bool(b)?];
+                self.st.or(&v)
+            }
+            Bool::Not(a) => {
+                let v = self.bool(a)?;
+                self.st.not(&v)
+            }
+        })
+    }
+
+    fn ratio(&mut self, p: i64, q: i64) -> Coef {
+        let (p, q) = (self.st.coefs.int(p), self.st.coefs.int(q));
+        let q = self.st.coefs.inv(q).unwrap();
+        self.st.coefs.mul(p, q).unwrap()
+    }
+
+    fn bind(&mut self, b: Axis, n: i64) -> Ax {
+        let a = self.st.lins.local(n);
+        self.atoms.insert(b, a);
+        a
+    }
+
+    fn nums(&mut self, v: &[Num]) -> Option<Vec<Val>> {
+        v.iter().map(|x| self.num(x)).collect()
+    }
+
+    fn num(&mut self, x: &Num) -> Option<Val> {
+        Some(match x {
+            Num::Const(p, q) => {
+                let c = self.ratio(*p, *q);
+                self.st.constant(F, c)
+            }
+            Num::One(i) => self.param(0, F, &[i]),
+            Num::Two(i, j) => self.param(1, F, &[i, j]),
+            Num::Add(t) => {
+                let mut v = Vec::new();
+                for ((p, q), x) in t {
+                    let (c, x) = (self.ratio(*p, *q), self.num(x)?);
+                    v.push(self.st.scale(&x, c)?);
+                }
+                self.st.add(F, &v)?
+            }
+            Num::Mul(f) => {
+                let v: Vec<(Val, i32)> = self.nums(f)?.into_iter().map(|x| (x, 1)).collect();
+                self.st.prod(F, &v)?
+            }
+            Num::Over(a, b) => {
+                let (a, b) = (self.num(a)?, self.num(b)?);
+                let b = self.st.exp(F, &b)?;
+                self.st.prod(F, &[(a, 1), (b, -1)])?
+            }
+            Num::Square(a) => {
+                let a = self.num(a)?;
+                self.st.mul(F, &a, &a)?
+            }
+            Num::Exp(a) => {
+                let a = self.num(a)?;
+                self.st.exp(F, &a)?
+            }
+            Num::MaskedExp(p, a) => {
+                let (p, a) = (self.bool(p)?, self.num(a)?);
+                let inf = self.st.special(F, scalify_terms::arith::NEG_INF);
+                let s = self.st.select(F, &p, &a, &inf)?;
+                self.st.exp(F, &s)?
+            }
+            Num::Log(a, b) => {
+                let (a, b) = (self.num(a)?, self.num(b)?);
+                let (a, b) = (self.st.exp(F, &a)?, self.st.exp(F, &b)?);
+                let p = self.st.mul(F, &a, &b)?;
+                self.st.log(F, &p)?
+            }
+            Num::Max(v) => {
+                let v = self.nums(v)?;
+                self.st.max(F, &v)?
+            }
+            Num::Select(p, a, b) => {
+                let (p, a, b) = (self.bool(p)?, self.num(a)?, self.num(b)?);
+                self.st.select(F, &p, &a, &b)?
+            }
+            Num::Indicator(p) => {
+                let p = self.bool(p)?;
+                self.st.indicator(F, &p)
+            }
+            Num::Convert(p) => {
+                let p = self.bool(p)?;
+                self.st.convert_pred(F, &p)
+            }
+            Num::Sum(b, n, x) => {
+                let a = self.bind(*b, *n);
+                let x = self.num(x)?;
+                self.st.sum(F, &x, &[a])?
+            }
+            Num::MaxOver(b, n, x) => {
+                let a = self.bind(*b, *n);
+                let x = self.num(x)?;
+                self.st.max_over(F, &x, &[a])?
+            }
+            Num::OneHot(b, n, i, x) => {
+                let i = self.int(i)?;
+                let a = self.bind(*b, *n);
+                let x = self.num(x)?;
+                let mut l = Lin::constant(0);
+                l.push(-1, a);
+                let l = self.st.lins.make(l);
+                let minus = self.st.iota(l);
+                let d = self.st.add(Dt::INT, &[i, minus])?;
+                let p = self.st.eq0(&d)?;
+                let g = self.st.indicator(F, &p);
+                let y = self.st.mul(F, &g, &x)?;
+                self.st.sum(F, &y, &[a])?
+            }
+            Num::Pieces(a, runs) => {
+                let at = Lins::plain(self.atoms[a]);
+                let mut v = Vec::new();
+                for (n, q, x) in runs {
+                    let axis = q.map(|q| self.bind(q, *n));
+                    v.push(Run { len: *n, val: self.num(x)?, axis });
+                }
+                self.st.pieces(F, &v, at)?
+            }
+        })
+    }
+}
+
+fn close(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-8 * (1.0 + a.abs().max(b.abs()))
+}
+
+fn inputs(d: &Data) -> Inputs {
+    d.arrays.iter().enumerate().map(|(k, v)| (k as u32, v.clone())).collect()
+}
+
+/// All points of the free axes.
+fn points(size: &[i64]) -> Vec<Vec<i64>> {
+    let n: i64 = size.iter().product();
+    (0..n)
+        .map(|mut k| {
+            let mut p = vec![0; size.len()];
+            for i in (0..size.len()).rev() {
+                p[i] = k % size[i];
+                k /= size[i];
+            }
+            p
+        })
+        .collect()
+}
+
+/// Compares a term with direct values; how many points were evaluated.
+fn agrees(
+    st: &Store,
+    d: &Data,
+    v: &Val,
+    axes: &[Ax],
+    want: &[(Vec<i64>, f64)],
+    what: &dyn Fn() -> String,
+) -> usize {
+    let ins = inputs(d);
+    let ev = Evaluator::new(st, &ins);
+    let mut n = 0;
+    for (p, w) in want {
+        let Some(got) = ev.value(v, axes, p) else { continue };
+        n += 1;
+        assert!(
+            close(got, *w),
+            "at {p:?} the term is {got}, not {w}\n{}\n{}",
+            st.show(v, 6),
+            what()
+        );
+    }
+    n
+}
+
+fn random(rules: Rules, seeds: std::ops::Range<u64>, depth: u32) {
+    let (mut seen, mut all) = (0, 0);
+    for seed in seeds {
+        let mut r = Rng(seed);
+        let d = data(&mut r);
+        let mut s = Scope::default();
+        let free = [s.axis(r.between(2, 4)), s.axis(r.between(1, 3)), s.axis(r.between(2, 3))];
+        s.live = free.to_vec();
+        s.device = vec![free[2]];
+        let x = num(&mut r, &mut s, depth);
+        let mut st = Store::new(rules);
+        st.set_param_range(2, 0, 5);
+        st.set_param_range(3, -3, 8);
+        let mut atoms = HashMap::new();
+        let mut axes = Vec::new();
+        for (k, a) in free.iter().enumerate() {
+            let kind = if k == 2 { AtomKind::Device } else { AtomKind::Local };
+            let y = st.lins.fresh(s.size[a], kind);
+            atoms.insert(*a, y);
+            axes.push(y);
+        }
+        let mut b = Build { st: &mut st, atoms, size: s.size.clone() };
+        let Some(v) = b.num(&x) else { continue };
+        let sizes: Vec<i64> = free.iter().map(|a| s.size[a]).collect();
+        let env = |p: &[i64]| -> Env { free.iter().copied().zip(p.iter().copied()).collect() };
+        let want: Vec<(Vec<i64>, f64)> =
+            points(&sizes).into_iter().map(|p| (p.clone(), d.num(&x, &env(&p)))).collect();
+        if want.iter().any(|w| !w.1.is_finite() || w.1.abs() > 1e12) {
+            continue;
+        }
+        let what = || format!("seed {seed}, {rules:?}\n{x:?}");
+        all += want.len();
+        seen += agrees(&st, &d, &v, &axes, &want, &what);
+        // Every variant is the same function.
+        if rules.reals {
+            let mut found = Vec::new();
+            st.search_variants(&v, Default::default(), |_, w| {
+                found.push(w.clone());
+                false
+            });
+            for w in &found {
+                agrees(&st, &d, w, &axes, &want, &|| format!("variant, {}", what()));
+            }
+        }
+        // Substitution of an axis by a constant, and by a shifted part.
+        let k = r.below(3);
+        let c = r.between(0, sizes[k] - 1);
+        let mut m = Subst::new();
+        let l = st.lins.constant(c);
+        m.set(axes[k], l);
+        if let Some(w) = st.subst(&v, &m) {
+            let at: Vec<_> = want.iter().filter(|x| x.0[k] == c).cloned().collect();
+            agrees(&st, &d, &w, &axes, &at, &|| format!("axis {k} := {c}, {}", what()));
+        }
+        if sizes[k] > 2 {
+            let n = sizes[k] - 1;
+            let y = st.lins.local(n);
+            let mut m = Subst::new();
+            let l = st.lins.shift(Lins::plain(y), 1);
+            m.set(axes[k], l);
+            if let Some(w) = st.subst(&v, &m) {
+                let mut axes = axes.clone();
+                axes[k] = y;
+                let at: Vec<_> = want
+                    .iter()
+                    .filter(|x| x.0[k] > 0)
+                    .map(|x| {
+                        let mut p = x.0.clone();
+                        p[k] -= 1;
+                        (p, x.1)
+                    })
+                    .collect();
+                agrees(&st, &d, &w, &axes, &at, &|| format!("axis {k} shifted, {}", what()));
+            }
+        }
+    }
+    assert!(seen * 10 > all * 9, "only {seen} of {all} points can be evaluated");
 }
 
 #[test]
-fn integer_equations_have_one_sign() {
-    let mut s = store();
-    let j = s.lins.local(4);
-    let p = s.param(0, Dt::INT, &[], &[]);
-    let i = s.iota(Lins::plain(j));
-    let neg = |s: &mut Store, v: &Val| s.scale(v, scalify_terms::Coef::NEG).unwrap();
-    let (np, ni) = (neg(&mut s, &p), neg(&mut s, &i));
-    let a = s.add(Dt::INT, &[p, ni]).unwrap();
-    let b = s.add(Dt::INT, &[i, np]).unwrap();
-    assert_eq!(s.eq0(&a).unwrap(), s.eq0(&b).unwrap());
+fn random_expressions_under_all_laws() {
+    random(ALL, 0..4000, 2);
+    random(ALL, 10_000..12_500, 3);
+    random(ALL, 20_000..20_800, 4);
 }
 
 #[test]
-fn contraction_orders_are_variants() {
-    // sum_(e,f) g[e] h[e,f] w[e,f] has the variant sum_e g[e] (sum_f h w).
-    let mut s = store();
-    let (e, f) = (s.lins.local(3), s.lins.local(4));
-    let g = at(&mut s, 0, &[3], &[e]);
-    let (h, w) = (at(&mut s, 1, &[3, 4], &[e, f]), at(&mut s, 2, &[3, 4], &[e, f]));
-    let gh = s.mul(F, &g, &h).unwrap();
-    let flat = s.dot(F, &gh, &w, &[e, f]).unwrap();
-    let (e2, f2) = (s.lins.local(3), s.lins.local(4));
-    let g = at(&mut s, 0, &[3], &[e2]);
-    let (h, w) = (at(&mut s, 1, &[3, 4], &[e2, f2]), at(&mut s, 2, &[3, 4], &[e2, f2]));
-    let inner = s.dot(F, &h, &w, &[f2]).unwrap();
-    let nested = s.dot(F, &g, &inner, &[e2]).unwrap();
-    let hit = s.search_variants(&flat, VariantLimits::default(), |_, v| *v == nested);
-    assert_eq!(hit.as_ref(), Some(&nested));
-    let want: f64 = (0..12).map(|i| element(0, i / 4) * element(1, i) * element(2, i)).sum();
-    let ins = inputs(&[(0, 3), (1, 12), (2, 12)]);
-    check(&s, &flat, &ins, &[], &[], want);
-    check(&s, &nested, &ins, &[], &[], want);
+fn random_expressions_over_the_reals() {
+    random(REALS, 0..3000, 2);
+    random(REALS, 30_000..31_500, 3);
 }
 
 #[test]
-fn integer_tables_read_by_device_are_forms() {
-    let mut s = store();
-    let d0 = s.lins.fresh(2, scalify_terms::AtomKind::Device);
-    let d1 = s.lins.fresh(4, scalify_terms::AtomKind::Device);
-    let pid = s.lins.combine(&[(4, Lins::plain(d0)), (1, Lins::plain(d1))]).unwrap();
-    let vals = (0..8).map(|i| s.coefs.int(8 * (i % 4))).collect();
-    let v = s.array(Dt::INT, &[8], vals, &[pid]);
-    let want = s.lins.combine(&[(8, Lins::plain(d1))]).unwrap();
-    assert_eq!(s.as_iota(&v), Some(want));
-    // Over a local axis it stays an array.
-    let k = s.lins.local(8);
-    let vals = (0..8).map(|i| s.coefs.int(8 * (i % 4))).collect();
-    let v = s.array(Dt::INT, &[8], vals, &[Lins::plain(k)]);
-    assert_eq!(s.as_iota(&v), None);
+fn random_expressions_bitwise() {
+    random(EXACT, 0..3000, 2);
+    random(EXACT, 40_000..41_500, 3);
+}
+
+// ---- edges of side conditions
+
+/// A store with axes to write terms by hand.
+struct T {
+    st: Store,
+}
+
+impl T {
+    fn new(rules: Rules) -> Self {
+        T { st: Store::new(rules) }
+    }
+
+    fn axis(&mut self, n: i64) -> Ax {
+        self.st.lins.local(n)
+    }
+
+    fn lin(&mut self, c0: i64, terms: &[(i64, Ax)]) -> scalify_terms::LinId {
+        let mut l = Lin::constant(c0);
+        for &(c, a) in terms {
+            l.push(c, a);
+        }
+        self.st.lins.make(l)
+    }
+
+    fn iota(&mut self, c0: i64, terms: &[(i64, Ax)]) -> Val {
+        let l = self.lin(c0, terms);
+        self.st.iota(l)
+    }
+
+    /// Float parameter `id` of the sizes read at atoms.
+    fn x(&mut self, id: u32, at: &[Ax]) -> Val {
+        let sizes: Vec<i64> = at.iter().map(|&a| self.st.lins.size(a)).collect();
+        let m: Vec<_> = at.iter().map(|&a| Lins::plain(a)).collect();
+        self.st.param(id, F, &sizes, &m)
+    }
+
+    /// A float parameter with one axis of size `n`, read at `c0 + terms`.
+    fn at(&mut self, id: u32, n: i64, c0: i64, terms: &[(i64, Ax)]) -> Val {
+        let l = self.lin(c0, terms);
+        self.st.param(id, F, &[n], &[l])
+    }
+
+    fn add(&mut self, v: &[Val]) -> Val {
+        self.st.add(F, v).unwrap()
+    }
+
+    fn mul(&mut self, v: &[Val]) -> Val {
+        let f: Vec<(Val, i32)> = v.iter().map(|x| (x.clone(), 1)).collect();
+        self.st.prod(F, &f).unwrap()
+    }
+
+    fn sum(&mut self, v: &Val, b: &[Ax]) -> Val {
+        self.st.sum(F, v, b).unwrap()
+    }
+
+    fn neg(&mut self, v: &Val) -> Val {
+        self.st.scale(v, Coef::NEG).unwrap()
+    }
+
+    fn one(&mut self) -> Val {
+        self.st.one(F)
+    }
+
+    /// `[b == e]`.
+    fn hit(&mut self, b: Ax, e: &Val) -> Val {
+        let m = self.iota(0, &[(-1, b)]);
+        let d = self.st.add(Dt::INT, &[e.clone(), m]).unwrap();
+        let p = self.st.eq0(&d).unwrap();
+        self.st.indicator(F, &p)
+    }
+
+    /// `[v >= 0]`.
+    fn ge(&mut self, v: &Val) -> Val {
+        let p = self.st.ge0(v).unwrap();
+        self.st.indicator(F, &p)
+    }
+}
+
+#[test]
+fn float_sums_keep_their_grouping_bitwise() {
+    for (rules, same) in [(EXACT, false), (REALS, true)] {
+        let mut t = T::new(rules);
+        let (a, b, c) = (t.x(0, &[]), t.x(1, &[]), t.x(2, &[]));
+        let ab = t.add(&[a.clone(), b.clone()]);
+        let ba = t.add(&[b.clone(), a.clone()]);
+        assert_eq!(ab, ba, "a single addition commutes");
+        let l = t.add(&[ab, c.clone()]);
+        let bc = t.add(&[b, c]);
+        let r = t.add(&[a, bc]);
+        assert_eq!(l == r, same, "{rules:?}");
+        // A sum over two axes, over their product, and one after the other.
+        let (i, j, k) = (t.axis(2), t.axis(3), t.axis(6));
+        let x = t.at(3, 6, 0, &[(3, i), (1, j)]);
+        let y = t.at(3, 6, 0, &[(1, k)]);
+        let both = t.sum(&x, &[i, j]);
+        assert_eq!(both, t.sum(&y, &[k]), "the same elements in one sum");
+        let (i, j) = (t.axis(2), t.axis(3));
+        let x = t.at(3, 6, 0, &[(3, i), (1, j)]);
+        let inner = t.sum(&x, &[j]);
+        assert_eq!(t.sum(&inner, &[i]) == both, same, "{rules:?}");
+    }
+}
+
+#[test]
+fn sums_count_axes_that_nothing_reads() {
+    for rules in [EXACT, REALS, ALL] {
+        let mut t = T::new(rules);
+        let x = t.x(0, &[]);
+        let sums: Vec<Val> = [0, 1, 4, 8]
+            .iter()
+            .map(|&n| {
+                let b = t.axis(n);
+                t.sum(&x, &[b])
+            })
+            .collect();
+        for i in 0..4 {
+            for j in 0..i {
+                assert_ne!(sums[i], sums[j], "{rules:?}");
+            }
+        }
+        let ins: Inputs = [(0, vec![2.5])].into_iter().collect();
+        let ev = Evaluator::new(&t.st, &ins);
+        for (v, n) in sums.iter().zip([0.0, 1.0, 4.0, 8.0]) {
+            assert_eq!(ev.value(v, &[], &[]), Some(2.5 * n), "{rules:?}");
+        }
+    }
+}
+
+#[test]
+fn maxima_and_conjunctions_over_nothing() {
+    let mut t = T::new(ALL);
+    let (x, b) = (t.x(0, &[]), t.axis(0));
+    let m = t.st.max_over(F, &x, &[b]).unwrap();
+    assert_ne!(m, x);
+    assert_eq!(m, t.st.special(F, scalify_terms::arith::NEG_INF));
+    let p = t.st.param(1, Dt::BOOL, &[], &[]);
+    assert_eq!(t.st.and_over(&p, &[b]), Some(t.st.bool(true)));
+    // Over four copies both are the value itself.
+    let b = t.axis(4);
+    assert_eq!(t.st.max_over(F, &x, &[b]), Some(x));
+    assert_eq!(t.st.and_over(&p, &[b]), Some(p));
+}
+
+#[test]
+fn one_hot_sums_to_one_only_inside() {
+    let mut t = T::new(ALL);
+    let i = t.axis(4);
+    for (c0, one) in [(0, true), (1, false), (-1, false)] {
+        let b = t.axis(4);
+        let e = t.iota(c0, &[(1, i)]);
+        let h = t.hit(b, &e);
+        let s = t.sum(&h, &[b]);
+        assert_eq!(s == t.one(), one, "index {c0} + i");
+        let ins = Inputs::default();
+        let ev = Evaluator::new(&t.st, &ins);
+        for k in 0..4 {
+            let want = f64::from((0..4).contains(&(k + c0)));
+            assert_eq!(ev.value(&s, &[i], &[k]), Some(want), "{c0} + {k}");
+        }
+    }
+    // An index that is data counts as inside only with a declared range.
+    for (range, one) in [(None, false), (Some((0, 3)), true), (Some((0, 4)), false)] {
+        let mut t = T::new(ALL);
+        if let Some((lo, hi)) = range {
+            t.st.set_param_range(7, lo, hi);
+        }
+        let b = t.axis(4);
+        let e = t.st.param(7, Dt::INT, &[], &[]);
+        let h = t.hit(b, &e);
+        assert_eq!(t.sum(&h, &[b]) == t.one(), one, "{range:?}");
+    }
+}
+
+#[test]
+fn guards_go_only_where_the_read_implies_them() {
+    for (top, dropped) in [(3, true), (4, true), (2, false)] {
+        let mut t = T::new(ALL);
+        let e = t.st.param(7, Dt::INT, &[], &[]);
+        let b = t.axis(4);
+        let h = t.hit(b, &e);
+        let x = t.x(0, &[b]);
+        let hx = t.mul(&[h, x]);
+        let read = t.sum(&hx, &[b]);
+        let minus = t.st.scale(&e, Coef::NEG).unwrap();
+        let c = t.st.int(top);
+        let d = t.st.add(Dt::INT, &[c, minus]).unwrap();
+        let g = t.ge(&d);
+        let v = t.mul(&[g, read.clone()]);
+        assert_eq!(v == read, dropped, "[e <= {top}] before a read of 0..4");
+    }
+}
+
+#[test]
+fn a_tie_under_guards_keeps_one_argument() {
+    // [y >= w][w >= y] * sum_b [b == max(x, y, w)] F(b), on all small inputs.
+    let mut t = T::new(ALL);
+    let v: Vec<Val> = (0..3).map(|k| t.st.param(10 + k, Dt::INT, &[], &[])).collect();
+    let diff = |t: &mut T, a: &Val, b: &Val| {
+        let n = t.st.scale(b, Coef::NEG).unwrap();
+        t.st.add(Dt::INT, &[a.clone(), n]).unwrap()
+    };
+    let (d, e) = (diff(&mut t, &v[1], &v[2]), diff(&mut t, &v[2], &v[1]));
+    let (g, h) = (t.ge(&d), t.ge(&e));
+    let m = t.st.max(Dt::INT, &v).unwrap();
+    let b = t.axis(4);
+    let hit = t.hit(b, &m);
+    let x = t.x(0, &[b]);
+    let hx = t.mul(&[hit, x]);
+    let read = t.sum(&hx, &[b]);
+    let r = t.mul(&[g, h, read]);
+    let table = [1.0, 10.0, 100.0, 1000.0];
+    for p in points(&[4, 4, 4]) {
+        let mut ins: Inputs = [(0, table.to_vec())].into_iter().collect();
+        for k in 0..3 {
+            ins.insert(10 + k, vec![p[k as usize] as f64]);
+        }
+        let want =
+            if p[1] == p[2] { table[p.iter().copied().max().unwrap() as usize] } else { 0.0 };
+        assert_eq!(Evaluator::new(&t.st, &ins).value(&r, &[], &[]), Some(want), "{p:?}");
+    }
+}
+
+#[test]
+fn progressions_merge_and_others_do_not() {
+    for (at, merges) in
+        [(vec![0, 1], true), (vec![2, 1], true), (vec![0, 2], true), (vec![1, 1], false)]
+    {
+        let mut t = T::new(ALL);
+        let v: Vec<Val> = at.iter().map(|&k| t.at(0, 6, k, &[])).collect();
+        let s = t.add(&v);
+        let (lo, g) = (*at.iter().min().unwrap(), (at[1] - at[0]).abs());
+        let z = t.axis(2);
+        let x = t.at(0, 6, lo, &[(g.max(1), z)]);
+        assert_eq!(s == t.sum(&x, &[z]), merges, "{at:?}");
+    }
+    // Terms at tables of the device: a permutation on every device, or not.
+    for (tabs, merges) in [
+        ([[0, 1, 2], [1, 2, 0], [2, 0, 1]], true),
+        ([[0, 1, 2], [2, 2, 0], [2, 0, 1]], false),
+        ([[0, 1, 2], [1, 2, 0], [1, 2, 0]], false),
+    ] {
+        let mut t = T::new(ALL);
+        let d = t.st.lins.fresh(3, AtomKind::Device);
+        let v: Vec<Val> = tabs
+            .iter()
+            .map(|tab| {
+                let l = t.st.lins.from_table(&[d], &[3], tab);
+                t.st.param(0, F, &[3], &[l])
+            })
+            .collect();
+        let s = t.add(&v);
+        let z = t.axis(3);
+        let x = t.x(0, &[z]);
+        assert_eq!(s == t.sum(&x, &[z]), merges, "{tabs:?}");
+        let table = [1.0, 10.0, 100.0];
+        let ins: Inputs = [(0, table.to_vec())].into_iter().collect();
+        for k in 0..3 {
+            let want: f64 = tabs.iter().map(|tab| table[tab[k] as usize]).sum();
+            let got = Evaluator::new(&t.st, &ins).value(&s, &[d], &[k as i64]);
+            assert_eq!(got, Some(want), "{tabs:?}");
+        }
+    }
+}
+
+#[test]
+fn predicates_of_a_bound_axis_restrict_it() {
+    for (rules, converted, same) in [(REALS, false, true), (REALS, true, false), (ALL, true, true)]
+    {
+        let mut t = T::new(rules);
+        let (b, c) = (t.axis(5), t.axis(2));
+        let v = t.iota(1, &[(-1, b)]);
+        let p = t.st.ge0(&v).unwrap();
+        let g = if converted { t.st.convert_pred(F, &p) } else { t.st.indicator(F, &p) };
+        let x = t.x(0, &[b]);
+        let gx = t.mul(&[g, x]);
+        let s = t.sum(&gx, &[b]);
+        let y = t.at(0, 5, 0, &[(1, c)]);
+        // A number 0 times a value needs that to be finite.
+        assert_eq!(s == t.sum(&y, &[c]), same, "{rules:?}, converted {converted}");
+        let d = t.axis(3);
+        let y = t.at(0, 5, 0, &[(1, d)]);
+        assert_ne!(s, t.sum(&y, &[d]));
+    }
+}
+
+#[test]
+fn shifts_squares_and_logarithms_need_finite_values() {
+    for (rules, same) in [(REALS, false), (ALL, true)] {
+        let mut t = T::new(rules);
+        let (b, i) = (t.axis(4), t.axis(3));
+        let (x, v) = (t.x(0, &[i, b]), t.x(1, &[i]));
+        let e = t.add(&[x.clone(), v.clone()]);
+        let e = t.st.exp(F, &e).unwrap();
+        let l = t.sum(&e, &[b]);
+        let (ex, ev) = (t.st.exp(F, &x).unwrap(), t.st.exp(F, &v).unwrap());
+        let s = t.sum(&ex, &[b]);
+        assert_eq!(l == t.mul(&[ev, s]), same, "softmax shift, {rules:?}");
+        assert_eq!(t.st.log.is_empty(), !same, "its use is logged");
+        // (x - v)^2 with v free of b.
+        let b = t.axis(4);
+        let x = t.x(0, &[i, b]);
+        let n = t.neg(&v);
+        let d = t.add(&[x.clone(), n]);
+        let d2 = t.mul(&[d.clone(), d]);
+        let l = t.sum(&d2, &[b]);
+        let b = t.axis(4);
+        let x = t.x(0, &[i, b]);
+        let xx = t.mul(&[x.clone(), x.clone()]);
+        let (q, s) = (t.sum(&xx, &[b]), t.sum(&x, &[b]));
+        let (vs, vv) = (t.mul(&[v.clone(), s]), t.mul(&[v.clone(), v.clone()]));
+        let (m2, four) = (t.st.coefs.int(-2), t.st.coefs.int(4));
+        let (vs, vv) = (t.st.scale(&vs, m2).unwrap(), t.st.scale(&vv, four).unwrap());
+        assert_eq!(l == t.add(&[q, vs, vv]), same, "square, {rules:?}");
+        let lx = t.st.log(F, &v).unwrap();
+        assert_eq!(t.st.exp(F, &lx).unwrap() == v, same, "exp log, {rules:?}");
+    }
+    // A shift that depends on the bound axis stays.
+    let mut t = T::new(ALL);
+    let b = t.axis(4);
+    let (x, v) = (t.x(0, &[b]), t.x(1, &[b]));
+    let e = t.add(&[x.clone(), v.clone()]);
+    let e = t.st.exp(F, &e).unwrap();
+    let l = t.sum(&e, &[b]);
+    let ex = t.st.exp(F, &x).unwrap();
+    let s = t.sum(&ex, &[b]);
+    let ev = t.st.exp(F, &v).unwrap();
+    assert_ne!(l, t.mul(&[ev, s]));
+    // log(exp(a) * x) splits only where x is positive by its form.
+    let mut t = T::new(ALL);
+    let (a, y) = (t.x(0, &[]), t.x(1, &[]));
+    let ea = t.st.exp(F, &a).unwrap();
+    let p = t.mul(&[ea.clone(), y.clone()]);
+    let l = t.st.log(F, &p).unwrap();
+    let ly = t.st.log(F, &y).unwrap();
+    assert_ne!(l, t.add(&[a.clone(), ly]), "y may be negative");
+    let two = t.st.coefs.int(2);
+    let b = t.axis(3);
+    let z = t.x(2, &[b]);
+    let ez = t.st.exp(F, &z).unwrap();
+    let pos = t.sum(&ez, &[b]);
+    let pos = t.st.scale(&pos, two).unwrap();
+    let p = t.mul(&[ea, pos.clone()]);
+    let l = t.st.log(F, &p).unwrap();
+    let lp = t.st.log(F, &pos).unwrap();
+    assert_eq!(l, t.add(&[a, lp]));
+}
+
+#[test]
+fn pieces_fuse_only_where_they_continue() {
+    // Runs (start, length) of one array; the single read they are, if any.
+    for (runs, whole) in [
+        (vec![(0, 1), (1, 3)], Some((0, 1, 4))),
+        (vec![(0, 2), (2, 2)], Some((0, 1, 4))),
+        (vec![(3, 1), (4, 1)], Some((3, 1, 2))),
+        (vec![(3, 1), (3, 1)], Some((3, 0, 2))),
+        (vec![(0, 1), (2, 3)], None),
+        (vec![(0, 2), (3, 2)], None),
+        (vec![(3, 1), (5, 1)], None),
+        (vec![(4, 1), (3, 1)], None),
+        (vec![(1, 2), (2, 1)], None),
+    ] {
+        let mut t = T::new(EXACT);
+        let total: i64 = runs.iter().map(|r| r.1).sum();
+        let mut v = Vec::new();
+        for &(start, len) in &runs {
+            let q = (len > 1).then(|| t.axis(len));
+            let terms: Vec<_> = q.map(|q| (1, q)).into_iter().collect();
+            v.push(Run { len, val: t.at(0, 8, start, &terms), axis: q });
+        }
+        let j = t.axis(total);
+        let p = t.st.pieces(F, &v, Lins::plain(j)).unwrap();
+        let array: Vec<f64> = (0..8).map(|k| k as f64).collect();
+        let ins: Inputs = [(0, array)].into_iter().collect();
+        let want: Vec<i64> = runs.iter().flat_map(|r| r.0..r.0 + r.1).collect();
+        for k in 0..total {
+            let got = Evaluator::new(&t.st, &ins).value(&p, &[j], &[k]);
+            assert_eq!(got, Some(want[k as usize] as f64), "{runs:?}");
+        }
+        for (start, step) in [(0, 1), (3, 1), (3, 0), (1, 1)] {
+            let fits = start + step * (total - 1) < 8;
+            if fits {
+                let w = t.at(0, 8, start, &[(step, j)]);
+                assert_eq!(p == w, whole == Some((start, step, total)), "{runs:?}, {start}");
+            }
+        }
+    }
+}
+
+#[test]
+fn symmetric_classes() {
+    let mut t = T::new(ALL);
+    let (i, j) = (t.axis(4), t.axis(4));
+    // sum_k X[i,k] X[j,k] is symmetric, sum_k X[i,k] X[k,j] is not.
+    let dot = |t: &mut T, i: Ax, j: Ax, gram: bool| {
+        let k = t.axis(4);
+        let a = t.x(0, &[i, k]);
+        let b = if gram { t.x(0, &[j, k]) } else { t.x(0, &[k, j]) };
+        let p = t.mul(&[a, b]);
+        t.sum(&p, &[k])
+    };
+    let (ij, ji) = (dot(&mut t, i, j, true), dot(&mut t, j, i, true));
+    assert_eq!(ij, ji);
+    let (p, q) = (dot(&mut t, i, j, false), dot(&mut t, j, i, false));
+    assert_ne!(p, q);
+    assert_ne!(p.r.class, ij.r.class);
+    // A function of the symmetric class inherits the symmetry, a product with
+    // an array that has none does not.
+    assert_eq!(t.st.exp(F, &ij), t.st.exp(F, &ji));
+    let y = t.x(1, &[i, j]);
+    let yt = t.x(1, &[j, i]);
+    let (l, r) = (t.mul(&[ij.clone(), y]), t.mul(&[ij, yt]));
+    assert_ne!(l, r);
+    assert_eq!(l.r.class, r.r.class, "the same class, read the other way");
+}
+
+#[test]
+fn zero_and_infinity() {
+    let mut t = T::new(ALL);
+    let inf = t.st.special(F, scalify_terms::arith::NEG_INF);
+    let nan = t.st.special(F, scalify_terms::arith::NAN);
+    let minus = t.neg(&inf);
+    let d = t.add(&[inf.clone(), minus]);
+    assert_eq!(d, nan, "inf - inf");
+    let zero = t.st.zero(F);
+    assert_eq!(t.mul(&[zero.clone(), inf.clone()]), nan, "0 * inf");
+    assert_ne!(t.st.prod(F, &[(inf.clone(), 1), (inf, -1)]), Some(t.one()), "inf / inf");
+    let x = t.x(0, &[]);
+    assert_eq!(t.mul(&[zero, x.clone()]), t.st.zero(F));
+    assert_eq!(t.st.prod(F, &[(x.clone(), 1), (x, -1)]), Some(t.one()));
+    assert!(t.st.log.iter().any(|u| u.law == "x / x = 1"), "its use is logged");
+    // An indicator is 0 somewhere.
+    let p = t.st.param(1, Dt::BOOL, &[], &[]);
+    for g in [t.st.indicator(F, &p), t.st.convert_pred(F, &p)] {
+        assert_eq!(t.mul(&[g.clone(), g.clone()]), g, "its square is itself");
+        assert_ne!(t.st.prod(F, &[(g.clone(), 1), (g, -1)]), Some(t.one()));
+    }
+}
+
+#[test]
+fn predicates_have_one_spelling() {
+    let mut t = T::new(EXACT);
+    let v = t.st.param(7, Dt::INT, &[], &[]);
+    let n = t.st.scale(&v, Coef::NEG).unwrap();
+    let m1 = t.st.int(-1);
+    let w = t.st.add(Dt::INT, &[n.clone(), m1]).unwrap();
+    let (p, q) = (t.st.ge0(&v).unwrap(), t.st.ge0(&w).unwrap());
+    assert_eq!(p, t.st.not(&q), "v >= 0 is not -v - 1 >= 0");
+    let r = t.st.ge0(&n).unwrap();
+    assert_ne!(r, t.st.not(&p), "-v >= 0 is not the negation of v >= 0");
+    assert_eq!(t.st.eq0(&v), t.st.eq0(&n));
+    assert_eq!(t.st.and(&[p.clone(), q]), t.st.bool(false));
+    assert_ne!(t.st.and(&[p, r]), t.st.bool(false), "both hold at 0");
+}
+
+#[test]
+fn values_of_different_kinds_stay_apart() {
+    let mut t = T::new(ALL);
+    let g = Dt(Dt::FIRST + 1);
+    assert_ne!(t.st.one(F), t.st.one(g));
+    assert_ne!(t.st.param(0, F, &[], &[]), t.st.param(0, g, &[], &[]));
+    assert_ne!(t.st.one(F), t.st.one(Dt::BOOL));
+    let c = t.st.coefs.int(3);
+    assert_ne!(t.st.constant(F, c), t.st.constant(Dt::INT, c));
 }
