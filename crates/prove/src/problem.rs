@@ -195,6 +195,17 @@ pub fn setup(base: &Module, dist: &Module, claim: &Claim) -> Problem {
     p.base_spmd = spmd(base) || regions(base);
     p.local_inputs = p.base_spmd && spmd(base) && !regions(base) && !regions(dist);
     if p.base_spmd {
+        let count = base
+            .header
+            .num_partitions
+            .unwrap_or(1)
+            .saturating_mul(base.header.replica_count.max(1));
+        if count > 1 && count != p.devices {
+            p.errors.push(format!(
+                "the baseline is a program for {count} devices, the distributed module for {}",
+                p.devices
+            ));
+        }
         p.notes.push("the baseline is a program for many devices too; it is taken to run on the same devices".to_owned());
     }
     p.base_inputs = inputs(base);

@@ -243,7 +243,10 @@ fn compare(
             let Some(got) = ev.value(&t.val, &axes, &point) else { continue };
             any = true;
             c.points += 1;
-            let tol = 1e-9 + 1e-6 * (want.abs() + got.abs().min(want.abs() + 1.0));
+            // Laws of the reals let a constant stand for the fraction or root
+            // that it is the rounded value of.
+            let (a, b) = if store.rules.reals { (2e-6, 1e-5) } else { (1e-9, 1e-9) };
+            let tol = a + b * want.abs();
             if (got - want).abs() > tol {
                 return Err(format!(
                     "%{name} ({}) on device {d} at {flat}: the term is {got}, the value {want}\n{a}\n{}",

@@ -10,6 +10,9 @@ use scalify_ir::{Attrs, Comparison, DType, InstrId, Opcode};
 use scalify_terms::{Coef, Dt, Val};
 use smallvec::SmallVec;
 
+/// Why a division is not lifted.
+pub(super) const ZERO_DIVISOR: &str = "division by the constant zero";
+
 impl Lifter<'_> {
     /// Any elementwise instruction, operands broadcast-free.
     pub(super) fn lift_elementwise(&mut self, i: InstrId, v: &[Lv]) -> Result<Lv, String> {
@@ -220,7 +223,7 @@ impl Lifter<'_> {
             Multiply => st.mul(dt, &v[0], &v[1]),
             // The sign of a zero is not kept by the laws of the reals.
             Divide if st.rules.reals && st.is_zero(&v[1]) => {
-                return Err("division by the constant zero".to_owned());
+                return Err(ZERO_DIVISOR.to_owned());
             }
             Divide => st.prod(dt, &[(v[0].clone(), 1), (v[1].clone(), -1)]),
             Maximum => st.max(dt, v),

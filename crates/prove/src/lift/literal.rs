@@ -215,7 +215,6 @@ impl Lifter<'_> {
             }
         }
         let y = x * x;
-        let ulp = x.abs() * f64::from(f32::EPSILON);
         let (mut p0, mut q0, mut p1, mut q1) = (0i64, 1i64, 1i64, 0i64);
         let mut r = y;
         for _ in 0..12 {
@@ -229,12 +228,23 @@ impl Lifter<'_> {
                 return None;
             }
             (p0, q0, p1, q1) = (p1, q1, p, q);
-            if p > 0 && ((p as f64 / q as f64).sqrt() - x.abs()).abs() <= ulp {
+            // The nearest float of the root, or what `1 / sqrt` gives in `f32`;
+            // its neighbours are other numbers.
+            let near = |p: i64, q: i64| {
+                let root = (p as f64 / q as f64).sqrt() as f32;
+                let inverse = 1.0 / (q as f32 / p as f32).sqrt();
+                [root, inverse].contains(&(x.abs() as f32))
+            };
+            if p > 0 && near(p, q) {
                 let (p, q) = (self.st.coefs.int(p), self.st.coefs.int(q));
                 let q = self.st.coefs.inv(q)?;
                 let c = self.st.coefs.mul(p, q)?;
                 let v = self.st.constant(dt, c);
                 let v = self.st.sqrt(dt, &v)?;
+                if self.st.as_const(&v).is_some() {
+                    // A fraction: its nearest float is told apart already.
+                    return None;
+                }
                 self.st.assume("a constant stands for the root it is rounded from");
                 return if x < 0.0 { self.st.scale(&v, Coef::NEG) } else { Some(v) };
             }

@@ -306,6 +306,8 @@ impl<'a> Lifter<'a> {
             if ok { s.lift_opaque(i, &vals).ok() } else { None }
         };
         let lifted = match self.lift_instr(i, &vals) {
+            // Terms do not tell the zeros apart, so neither would the whole.
+            Err(why) if why == elementwise::ZERO_DIVISOR => Err(why),
             Err(why) => whole(self).ok_or(why),
             ok => ok,
         };
