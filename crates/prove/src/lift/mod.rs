@@ -302,7 +302,7 @@ impl<'a> Lifter<'a> {
                     | Slice
                     | Sort
                     | ReduceWindow
-            ) || ins.opcode.is_binary_elementwise();
+            );
             if ok { s.lift_opaque(i, &vals).ok() } else { None }
         };
         let lifted = match self.lift_instr(i, &vals) {
