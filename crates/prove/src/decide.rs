@@ -622,6 +622,16 @@ pub(crate) fn verify(
     let (mut a, grade) = best(base, dist, claim, &p, options);
     let all = grade.is_some() && p.errors.is_empty();
     let mut assumptions = assumptions(&a, &p, base, dist);
+    for x in &claim.assume {
+        let names = p.base_inputs.iter().filter(|l| {
+            let n: Vec<&str> = l.names.iter().map(String::as_str).collect();
+            x.selector.matches(l.index, &n)
+        });
+        for l in names {
+            let text = format!("input {} in [{}, {}], as declared", l.name(), x.lo, x.hi);
+            assumptions.push(Assumption { kind: AssumptionKind::IntRange, text, at: None });
+        }
+    }
     let mut grade = if all { grade } else { None };
     let mut outputs = Vec::new();
     let fallback = |m: &Module, r: &[Lifted], i: u32| {
