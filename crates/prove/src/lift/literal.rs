@@ -168,7 +168,7 @@ impl Lifter<'_> {
             Element::Float(x) if x == 0.0 && x.is_sign_negative() && !self.st.rules.reals => {
                 self.st.special(dt, NEG_ZERO)
             }
-            Element::Float(x) if x == 0.0 => self.st.zero(dt),
+            Element::Float(0.0) => self.st.zero(dt),
             Element::Float(f64::INFINITY) => {
                 let v = self.st.special(dt, NEG_INF);
                 Val { coef: Coef::NEG, ..v }
