@@ -137,7 +137,10 @@ impl Watcher for DistWatch<'_> {
                 | Opcode::Divide
                 | Opcode::Convolution
         );
-        if !(reduction || (ready && worth)) || t.val.dt == Dt::BOOL {
+        // Products of several matrices are associated differently (absorbed
+        // projections): a dot of an unmatched dot is worth a search too.
+        let deep = st.rules.finite && op == Opcode::Dot;
+        if !(reduction || deep || (ready && worth)) || t.val.dt == Dt::BOOL {
             return;
         }
         let index = self.index;
@@ -270,7 +273,6 @@ fn output_leaves(v: &Lv, rec: u32, recs: &[Lifted], m: &Module) -> Vec<(Lv, u32)
 }
 
 /// One attempt under the given laws.
-#[allow(clippy::too_many_arguments)]
 pub(crate) fn attempt(
     base: &Module,
     dist: &Module,
@@ -380,7 +382,6 @@ pub(crate) fn attempt(
     }
 }
 
-#[allow(clippy::too_many_arguments)]
 fn check_output(
     l: &mut Lifter<'_>,
     k: usize,

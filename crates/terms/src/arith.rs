@@ -587,7 +587,6 @@ impl Store {
 
     /// The terms of a sole factor that is an addition of sums: partial sums
     /// added before their reduction are reduced one by one.
-    #[allow(clippy::type_complexity)]
     fn sums_added(&mut self, dt: Dt, flat: &[Arg]) -> Option<Option<SmallVec<[Arg; 4]>>> {
         let [a] = flat else { return Some(None) };
         let c = self.class(a.r.class);
@@ -717,7 +716,6 @@ impl Store {
 
     /// `sum_b (u + v)^2 = sum_b u^2 + 2 v sum_b u + n v^2` where `v` holds the
     /// terms of an addition that are free of all bound axes.
-    #[allow(clippy::type_complexity)]
     fn expand_square(
         &mut self,
         dt: Dt,

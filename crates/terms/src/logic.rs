@@ -226,7 +226,12 @@ impl Store {
             }
             None => {}
         }
-        let f = if selecting { self.known.ind } else { self.known.b2f };
+        // Under finite values a converted predicate selects too.
+        let select = selecting || (self.rules.finite && dt != Dt::INT);
+        if select && !selecting {
+            self.assume("0 * x = 0");
+        }
+        let f = if select { self.known.ind } else { self.known.b2f };
         if self.rules.reals && self.class(p.r.class).op == Op::And {
             if let Some((a, _)) = self.open(&p.r) {
                 let parts: SmallVec<[(Val, i32); 4]> = a

@@ -665,7 +665,6 @@ impl Store {
         by
     }
 
-    #[allow(clippy::too_many_arguments)]
     fn encode(
         &mut self,
         b: &Build<'_>,

@@ -148,7 +148,6 @@ impl Store {
 
     /// Factors with `at` for `z` and fresh atoms for `rest`; `None` if a read
     /// would leave its array.
-    #[allow(clippy::type_complexity)]
     fn reread(
         &mut self,
         args: &[Arg],

@@ -352,3 +352,23 @@ impl Lifter<'_> {
         Ok(Tv { val, dims: t })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::simple_fraction;
+
+    #[test]
+    fn fractions_whose_nearest_float_it_is() {
+        for (p, q) in [(1i64, 96i64), (-2, 3), (1, 10), (1, 100_000), (5, 7), (999, 1001)] {
+            let x = (p as f64 / q as f64) as f32;
+            assert_eq!(simple_fraction(x), Some((p, q)));
+            // The neighbours are other numbers.
+            for y in [f32::from_bits(x.to_bits() + 1), f32::from_bits(x.to_bits() - 1)] {
+                assert_ne!(simple_fraction(y), Some((p, q)));
+            }
+        }
+        for x in [0.5f32, 1.0, 96.0, 0.375, 0.797_884_6, 1e30, f32::NAN, f32::INFINITY] {
+            assert_eq!(simple_fraction(x), None);
+        }
+    }
+}

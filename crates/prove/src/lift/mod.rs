@@ -164,7 +164,6 @@ const NO_RECORD: u32 = u32::MAX;
 const MAX_DEPTH: u32 = 96;
 
 impl<'a> Lifter<'a> {
-    #[allow(clippy::too_many_arguments)]
     pub(crate) fn new(
         m: &'a Module,
         st: &'a mut Store,
@@ -303,7 +302,7 @@ impl<'a> Lifter<'a> {
                     | Slice
                     | Sort
                     | ReduceWindow
-            ) || ins.opcode.is_binary_elementwise();
+            );
             if ok { s.lift_opaque(i, &vals).ok() } else { None }
         };
         let lifted = match self.lift_instr(i, &vals) {
