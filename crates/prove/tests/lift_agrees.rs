@@ -156,6 +156,7 @@ impl Counts {
 const STEPS: u64 = 60_000_000;
 
 /// Compares the records with the traces; `None` devices: the first device.
+#[allow(clippy::too_many_arguments)]
 fn compare(
     m: &Module,
     store: &Store,

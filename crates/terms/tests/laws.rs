@@ -1225,6 +1225,7 @@ fn zero_and_infinity() {
     assert_eq!(t.st.prod(F, &[(x.clone(), 1), (x, -1)]), Some(t.one()));
     assert!(t.st.log.iter().any(|u| u.law == "x / x = 1"), "its use is logged");
     // An indicator is 0 somewhere.
+    let mut t = T::new(REALS);
     let p = t.st.param(1, Dt::BOOL, &[], &[]);
     for g in [t.st.indicator(F, &p), t.st.convert_pred(F, &p)] {
         assert_eq!(t.mul(&[g.clone(), g.clone()]), g, "its square is itself");
