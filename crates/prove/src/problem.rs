@@ -243,10 +243,12 @@ fn pair(p: &mut Problem, claim: &Claim) {
     // By name: unique on both sides, first the path, then weaker names.
     for level in 0..2 {
         let key = |l: &Leaf| -> Option<String> {
+            // `Arg_0`, `p1`, `param.2`, ...: numbers, not names.
             let generic = |s: &str| {
-                ["param", "parameter", "Arg", "arg", "shard_map", "p", "args", "arg_tuple"]
-                    .contains(&strip_number(s))
-                    || s.is_empty()
+                let stem = s.trim_end_matches(|c: char| c.is_ascii_digit() || "._[]".contains(c));
+                let stem = stem.to_ascii_lowercase();
+                ["", "p", "arg", "args", "param", "parameter", "arg_tuple", "shard_map", "input"]
+                    .contains(&stem.as_str())
             };
             l.names.get(level).filter(|s| !generic(s)).cloned()
         };
