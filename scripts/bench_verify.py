@@ -25,7 +25,7 @@ def main():
         runs = int(args[k + 1])
         del args[k : k + 2]
     binary, base, dist, *options = args
-    from jaxlib import _jax
+    from jaxlib import _hlo
 
     texts = [text(base).decode(), text(dist).decode()]
     files = []
@@ -44,7 +44,7 @@ def main():
         ours.append(time.perf_counter() - t)
         t = time.perf_counter()
         for x in texts:
-            _jax.hlo_module_from_text(x)
+            _hlo.hlo_module_from_text(x)
         xla.append(time.perf_counter() - t)
     a, b = statistics.median(ours[1:]), statistics.median(xla[1:])
     n = sum(x.count(" = ") for x in texts)
