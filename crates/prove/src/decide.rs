@@ -842,7 +842,9 @@ fn assumptions(a: &Attempt, p: &Problem, base: &Module, dist: &Module) -> Vec<As
             "x / x = 1" => AssumptionKind::NonZero,
             _ => AssumptionKind::Finite,
         };
-        out.push(Assumption { kind, text: format!("{} (finite values)", u.law), at });
+        let constant = u.law.starts_with("a constant stands");
+        let text = if constant { u.law.to_owned() } else { format!("{} (finite values)", u.law) };
+        out.push(Assumption { kind, text, at });
     }
     out
 }

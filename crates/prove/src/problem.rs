@@ -380,6 +380,17 @@ fn place(p: &mut Problem, dist: &Module, claim: &Claim) {
         if g.dims == l.dims {
             continue;
         }
+        if p.local_inputs {
+            // Two per-device programs must take the same per-device values.
+            p.errors.push(format!(
+                "input {} is {} in one per-device program and {} in the other",
+                d.name(),
+                b.shape,
+                d.shape
+            ));
+            p.pairs[k].base = None;
+            continue;
+        }
         let fits = |q: &Placement| q.local_shape(&g.dims).is_some_and(|s| s[..] == l.dims[..]);
         let all: Vec<&str> = names(b).into_iter().chain(names(d)).collect();
         let mut found: Option<Placement> = None;

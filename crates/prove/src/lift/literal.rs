@@ -262,8 +262,9 @@ impl Lifter<'_> {
     /// meet divisions that are exact here), else its exact value. No two
     /// floats stand for the same number.
     fn rational(&mut self, d: DType, x: f64) -> Option<Coef> {
-        if self.st.rules.reals && d == DType::F32 {
+        if self.st.rules.finite && d == DType::F32 {
             if let Some((p, q)) = simple_fraction(x as f32) {
+                self.st.assume("a constant stands for the fraction it is rounded from");
                 let (p, q) = (self.st.coefs.int(p), self.st.coefs.int(q));
                 let q = self.st.coefs.inv(q)?;
                 return self.st.coefs.mul(p, q);
