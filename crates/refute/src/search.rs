@@ -545,6 +545,25 @@ impl<'a> Refuter<'a> {
         None
     }
 
+    /// How the programs differ on given inputs, split as `placements` (one per
+    /// distributed input) say; empty if by no more than rounding.
+    ///
+    /// # Errors
+    /// Why they cannot be evaluated or compared.
+    pub fn check(
+        &self,
+        inputs: &Inputs,
+        placements: &[Option<Placement>],
+    ) -> Result<Vec<Difference>, String> {
+        let l = Layouts { inputs: placements.to_vec() };
+        match self.decide(&l, inputs, &mut Random::new(self.options.seed)) {
+            Ok(Some(Verdict::Differ(found))) => Ok(found),
+            Ok(Some(Verdict::Same { .. })) => Ok(Vec::new()),
+            Ok(None) => Err("results cannot be compared".to_owned()),
+            Err(e) => Err(e.to_string()),
+        }
+    }
+
     /// Runs the search.
     pub fn search(&self) -> Search {
         use Profile::*;
