@@ -131,7 +131,9 @@ def draw(rng, i, how):
 
 def local(x, i, mesh, k, rng):
     idx = block(i["spec"], i["shape"], mesh, k)
-    out = draw(rng, {**i, "shape": [w for _, w in idx]}, "")
+    out = np.asarray(draw(rng, {**i, "shape": [w for _, w in idx]}, ""))
+    if not idx:
+        return x
     lo = tuple(slice(a, min(a + w, n)) for (a, w), n in zip(idx, i["shape"]))
     piece = x[lo]
     out[tuple(slice(0, n) for n in piece.shape)] = piece
