@@ -2,6 +2,7 @@
 //! modules in several forms; and what is expected of the verdict.
 
 pub mod bugs;
+pub mod refute;
 pub mod third;
 
 use anyhow::Context;
