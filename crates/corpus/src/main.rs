@@ -1,6 +1,7 @@
 //! `scalify-corpus DIR... [--form NAME]... [--only TEXT]... [-v]`: verdicts of
 //! all cases in the folders, by form, with the bars. `--layout third`: folders
-//! of partitioner records; forms are partitioners.
+//! of partitioner records; forms are partitioners. `--refute`: runs the
+//! refuter on all of them instead of the prover.
 
 use scalify_corpus::{Case, find, localised, module, third, word};
 use scalify_prove::Options;
@@ -16,12 +17,15 @@ fn main() -> anyhow::Result<()> {
     let mut verbose = false;
     let mut terms = 0;
     let mut records = false;
+    let mut refuting = false;
+    let mut tally = scalify_corpus::refute::Tally::default();
     let mut args = std::env::args().skip(1);
     while let Some(a) = args.next() {
         match a.as_str() {
             "--form" => forms.extend(args.next()),
             "--only" => only.extend(args.next()),
             "-v" => verbose = true,
+            "--refute" => refuting = true,
             "--layout" => records = args.next().is_some_and(|l| l == "third"),
             "--terms" => terms = args.next().and_then(|d| d.parse().ok()).unwrap_or(4),
             _ => dirs.push(a.into()),
@@ -73,6 +77,13 @@ fn main() -> anyhow::Result<()> {
                 let mut claim = declared.clone();
                 if f.contains("spmd") || f.contains("opt") {
                     claim.outputs.clear();
+                }
+                if refuting {
+                    let line = tally.add(&case, &base, &dist, &claim);
+                    if let Some(l) = line.filter(|l| verbose || l.contains("!!")) {
+                        println!("{name:44} {f:10} {l}");
+                    }
+                    continue;
                 }
                 let t = Instant::now();
                 let o = Options { time_limit: Some(Duration::from_secs(20)), ..Options::default() };
@@ -158,6 +169,10 @@ fn main() -> anyhow::Result<()> {
                 }
             }
         }
+    }
+    if refuting {
+        println!("{tally}");
+        return Ok(());
     }
     println!("right pairs proved   {proved}/{right}");
     println!("wrong pairs proved   {false_proofs}/{wrong} (must be 0)");

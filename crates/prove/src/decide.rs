@@ -421,58 +421,13 @@ fn check_output(
         out.reason = Some(format!("the output is {} here, {} in the baseline", s.dtype, g.dtype));
         return out;
     }
-    // The declared layout, else what the shapes allow.
-    let name = format!("#{k}");
-    let mut tries: Vec<(Placement, Option<String>)> = Vec::new();
-    let whole = Placement::replicated(g.dims.len(), p.devices as u32);
-    let mesh = scalify_claim::Mesh::new(p.mesh.clone()).ok();
-    if let (Some(spec), Some(mesh)) = (claim.output_spec(k, &[&name]), &mesh) {
-        match Placement::from_spec(mesh, spec, g.dims.len()) {
-            Ok(q) if q.local_shape(&g.dims).is_some_and(|z| z[..] == s.dims[..]) => {
-                tries.push((q, None));
-            }
-            Ok(_) if g.dims == s.dims => tries.push((whole, None)),
-            Ok(q) => {
-                let z = q.local_shape(&g.dims);
-                out.reason = Some(format!(
-                    "declared {spec}: each device would hold {z:?}, the output is {s}"
-                ));
-                return out;
-            }
-            Err(e) => {
-                out.reason = Some(format!("declared {spec}: {e}"));
-                return out;
-            }
-        }
-    } else if g.dims == s.dims {
-        tries.push((whole, None));
-    } else {
-        let annotated = dist.header.spmd_output_sharding.as_ref().and_then(|o| {
-            let leaf = match &o.kind {
-                scalify_ir::ShardingKind::Tuple(t) => t.get(k)?,
-                _ => o,
-            };
-            Placement::from_op_sharding(leaf, g.dims.len(), p.devices as u32).ok()
-        });
-        match annotated.filter(|q| q.local_shape(&g.dims).is_some_and(|z| z[..] == s.dims[..])) {
-            Some(q) => tries.push((q, None)),
-            None => {
-                for q in problem::candidates(&p.mesh, p.devices, &g.dims, &s.dims, 64) {
-                    let text = match mesh.as_ref().and_then(|m| q.to_spec(m)) {
-                        Some(spec) => format!("output {k} is laid out as {spec}"),
-                        None => format!("output {k} is split into whole tiles in device order"),
-                    };
-                    tries.push((q, Some(text)));
-                }
-            }
-        }
-        if tries.is_empty() {
-            out.reason = Some(format!(
-                "no layout is declared, and {s} is no even split of {g} over the mesh"
-            ));
+    let tries = match problem::output_layouts(p, claim, dist, k, g, s) {
+        Ok(t) => t,
+        Err(e) => {
+            out.reason = Some(e);
             return out;
         }
-    }
+    };
     if p.local_inputs && g.dims == s.dims {
         // Two per-device programs: the same value on each device.
         out.proved = same_value(l.st, &b, &d);
