@@ -1,6 +1,7 @@
 //! `scalify-corpus DIR... [--form NAME]... [--only TEXT]... [-v]`: verdicts of
 //! all cases in the folders, by form, with the bars. `--layout third`: folders
-//! of partitioner records; forms are partitioners.
+//! of partitioner records; forms are partitioners. `--terms N`: the terms of
+//! the outputs to that depth; `--each`: with the devices lifted one by one.
 
 use scalify_corpus::{Case, find, localised, module, third, word};
 use scalify_prove::Options;
@@ -16,6 +17,7 @@ fn main() -> anyhow::Result<()> {
     let mut verbose = false;
     let mut terms = 0;
     let mut records = false;
+    let mut each = false;
     let mut args = std::env::args().skip(1);
     while let Some(a) = args.next() {
         match a.as_str() {
@@ -23,6 +25,7 @@ fn main() -> anyhow::Result<()> {
             "--only" => only.extend(args.next()),
             "-v" => verbose = true,
             "--layout" => records = args.next().is_some_and(|l| l == "third"),
+            "--each" => each = true,
             "--terms" => terms = args.next().and_then(|d| d.parse().ok()).unwrap_or(4),
             _ => dirs.push(a.into()),
         }
@@ -101,7 +104,7 @@ fn main() -> anyhow::Result<()> {
                     }
                 }
                 if terms > 0 {
-                    for (ok, b, d) in scalify_prove::output_terms(&base, &dist, &claim, &o, terms) {
+                    for (ok, b, d) in scalify_prove::output_terms(&base, &dist, &claim, &o, terms, each) {
                         println!(
                             "        {}\n          base {b}\n          dist {d}",
                             if ok { "same" } else { "differ" }
