@@ -104,7 +104,9 @@ fn main() -> anyhow::Result<()> {
                     }
                 }
                 if terms > 0 {
-                    for (ok, b, d) in scalify_prove::output_terms(&base, &dist, &claim, &o, terms, each) {
+                    for (ok, b, d) in
+                        scalify_prove::output_terms(&base, &dist, &claim, &o, terms, each)
+                    {
                         println!(
                             "        {}\n          base {b}\n          dist {d}",
                             if ok { "same" } else { "differ" }

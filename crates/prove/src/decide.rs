@@ -16,6 +16,7 @@ use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use scalify_claim::{Claim, Placement};
 use scalify_ir::{InstrId, Module, Opcode, Shape};
+use scalify_terms::special::Special;
 use scalify_terms::variants::VariantLimits;
 use scalify_terms::{ClassId, Coef, Dt, Lins, Rules, Store, Val};
 use smallvec::SmallVec;
@@ -177,11 +178,8 @@ impl Watcher for DistWatch<'_> {
         match (&mut rec.tv, &mut rec.each) {
             (Some(t), _) => t.val = vals.remove(0),
             (None, Some(ts)) => {
-                *ts = ts
-                    .iter()
-                    .zip(vals)
-                    .map(|(t, val)| Tv { val, dims: t.dims.clone() })
-                    .collect();
+                *ts =
+                    ts.iter().zip(vals).map(|(t, val)| Tv { val, dims: t.dims.clone() }).collect();
             }
             _ => {}
         }
@@ -262,10 +260,7 @@ fn param_values(l: &mut Lifter<'_>, p: &Problem, dist: bool, claim: &Claim) -> V
         vals.push(Lv::T(t));
     }
     if l.each {
-        vals = vals
-            .into_iter()
-            .map(|v| l.spread(&v).unwrap_or_else(|_| Lv::Token))
-            .collect();
+        vals = vals.into_iter().map(|v| l.spread(&v).unwrap_or_else(|_| Lv::Token)).collect();
     }
     // Back into the parameters' tuples.
     let params = &l.m.entry_comp().params;
@@ -385,20 +380,11 @@ pub(crate) fn attempt(
             RegionInfo::of(dist),
             DIST_TAG,
         );
+        l.each = each;
         for k in 0..n {
             let none = (Lv::Token, u32::MAX);
             let (x, y) = (b.get(k).unwrap_or(&none), d.get(k).unwrap_or(&none));
-            outputs.push(check_output(
-                &mut l,
-                k,
-                x,
-                y,
-                bs.get(k),
-                ds.get(k),
-                p,
-                claim,
-                dist,
-            ));
+            outputs.push(check_output(&mut l, k, x, y, bs.get(k), ds.get(k), p, claim, dist));
         }
     }
     Attempt {
@@ -532,19 +518,30 @@ fn check_output(
 }
 
 /// True if `d` is on every device the block of `b` that the placement says.
-fn same_in_layout(
-    l: &mut Lifter<'_>,
-    b: &Tv,
-    d: &Lv,
-    q: &Placement,
-) -> Result<(), String> {
+fn same_in_layout(l: &mut Lifter<'_>, b: &Tv, d: &Lv, q: &Placement) -> Result<(), String> {
     let want = l.to_local(b, q)?;
     let d = match d {
+        // The same on all devices, as far as the terms show.
+        Lv::T(d) if l.each => {
+            let mut sp = [Special::default(), Special::deep()];
+            for k in 0..l.dev.count {
+                let own = l.at_device(&want, k).ok_or("index arithmetic is out of reach")?;
+                if !same_value(l.st, &own, d) && !same_narrowed(l.st, &own, d, &mut sp) {
+                    return Err(format!("is not the baseline's output on device {k}"));
+                }
+                // A baseline value that is whole on every device is the same.
+                if !l.dev.digits.iter().any(|x| l.st.ref_mentions(&want.val.r, x.0)) {
+                    break;
+                }
+            }
+            return Ok(());
+        }
         Lv::T(d) => d,
         Lv::Each(ts) if ts.len() as i64 == l.dev.count => {
+            let mut sp = [Special::default(), Special::deep()];
             for (k, t) in ts.iter().enumerate() {
                 let own = l.at_device(&want, k as i64).ok_or("index arithmetic is out of reach")?;
-                if !same_value(l.st, &own, t) {
+                if !same_value(l.st, &own, t) && !same_narrowed(l.st, &own, t, &mut sp) {
                     return Err(format!("is not the baseline's output on device {k}"));
                 }
             }
@@ -588,6 +585,18 @@ pub(crate) fn same_value(st: &mut Store, a: &Tv, b: &Tv) -> bool {
     a.val = st.norm(a.val);
     b.val = st.norm(b.val);
     a.val == b.val
+}
+
+/// Equality of two values of the same local shape where reads of parts are
+/// pushed into the definitions.
+fn same_narrowed(st: &mut Store, a: &Tv, b: &Tv, sp: &mut [Special; 2]) -> bool {
+    let (mut a, mut b) = (a.clone(), b.clone());
+    for _ in 0..2 {
+        if st.align(&mut a, &mut b).is_none() {
+            return false;
+        }
+    }
+    sp.iter_mut().any(|sp| st.same_by_parts(&a.val, &b.val, sp, 4))
 }
 
 fn sums_over_devices(m: &Module) -> bool {
@@ -933,7 +942,8 @@ fn assumptions(a: &Attempt, p: &Problem, base: &Module, dist: &Module) -> Vec<As
             "x / x = 1" => AssumptionKind::NonZero,
             _ => AssumptionKind::Finite,
         };
-        let constant = u.law.starts_with("a constant stands");
+        let constant =
+            u.law.starts_with("a constant stands") || u.law == scalify_terms::arith::MASK;
         let text = if constant { u.law.to_owned() } else { format!("{} (finite values)", u.law) };
         out.push(Assumption { kind, text, at });
     }

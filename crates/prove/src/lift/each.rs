@@ -118,10 +118,9 @@ impl Lifter<'_> {
             return self.lift_collective_each(i, v);
         }
         let border = match &ins.attrs {
-            Attrs::CustomCall(c) => matches!(
-                m.str(c.target),
-                "xla.sdy.LocalToGlobalShape" | "SPMDShardToFullShape"
-            ),
+            Attrs::CustomCall(c) => {
+                matches!(m.str(c.target), "xla.sdy.LocalToGlobalShape" | "SPMDShardToFullShape")
+            }
             _ => false,
         };
         let moves = matches!(
@@ -282,9 +281,8 @@ impl Lifter<'_> {
                 for (k, x) in v.iter().enumerate() {
                     let ts = self.all_of(x)?;
                     let d = m.dtype(ins.operands[k]).ok_or("operand is no array")?;
-                    let r = self.shared(&groups, &at, |s, g| {
-                        s.reduce_members(op, d, &pick(&ts, g))
-                    })?;
+                    let r =
+                        self.shared(&groups, &at, |s, g| s.reduce_members(op, d, &pick(&ts, g)))?;
                     if ins.opcode != ReduceScatter {
                         out.push(r);
                         continue;
@@ -304,9 +302,7 @@ impl Lifter<'_> {
                 for (k, x) in v.iter().enumerate() {
                     let ts = self.all_of(x)?;
                     let dt = dt_of(m.dtype(ins.operands[k]).ok_or("operand is no array")?);
-                    out.push(
-                        self.shared(&groups, &at, |s, g| s.joined(dt, &pick(&ts, g), dim))?,
-                    );
+                    out.push(self.shared(&groups, &at, |s, g| s.joined(dt, &pick(&ts, g), dim))?);
                 }
                 if ins.opcode == AllGatherStart {
                     let one = |mut x: Vec<Lv>| {
@@ -340,8 +336,9 @@ impl Lifter<'_> {
                             v.iter().map(|x| self.all_of(x)).collect();
                         let all = all?;
                         if groups.iter().any(|g| g.len() != v.len()) {
-                            return Err("as many operands as devices in a group were expected"
-                                .to_owned());
+                            return Err(
+                                "as many operands as devices in a group were expected".to_owned()
+                            );
                         }
                         for j in 0..v.len() {
                             let own = at

@@ -292,8 +292,7 @@ impl<'a> Lifter<'a> {
                 return r;
             }
         }
-        let lifted =
-            if self.each { self.lift_each(i, &vals) } else { self.lift_whole(i, &vals) };
+        let lifted = if self.each { self.lift_each(i, &vals) } else { self.lift_whole(i, &vals) };
         match lifted {
             Ok(v) => self.record(i, path, operands, v, None),
             Err(why) => {

@@ -189,13 +189,15 @@ impl Lifter<'_> {
                     .map_err(|e| e.to_string())?;
                 Ok(Lv::T(self.to_local(&t, &p)?))
             }),
-            "SPMDShardToFullShape" => v.first().ok_or_else(|| "no array".to_owned()).and_then(|x| {
-                let s = self.m.sharding(i).ok_or("the result has no sharding")?;
-                let rank = self.m.array(i).ok_or("no array")?.dims.len();
-                let p = Placement::from_op_sharding(s, rank, self.dev.count as u32)
-                    .map_err(|e| e.to_string())?;
-                Ok(Lv::T(self.global_of(x, &p)?))
-            }),
+            "SPMDShardToFullShape" => {
+                v.first().ok_or_else(|| "no array".to_owned()).and_then(|x| {
+                    let s = self.m.sharding(i).ok_or("the result has no sharding")?;
+                    let rank = self.m.array(i).ok_or("no array")?.dims.len();
+                    let p = Placement::from_op_sharding(s, rank, self.dev.count as u32)
+                        .map_err(|e| e.to_string())?;
+                    Ok(Lv::T(self.global_of(x, &p)?))
+                })
+            }
             _ => return None,
         })
     }
