@@ -3,6 +3,8 @@
 //! of partitioner records; forms are partitioners. `--refute`: prove, refute
 //! and repair (`--repair SECONDS` each), with the table of all three;
 //! `--wrong`: only pairs that are different.
+//! `--terms N`: the terms of
+//! the outputs to that depth; `--each`: with the devices lifted one by one.
 
 use scalify_corpus::{Case, find, localised, module, third, word};
 use scalify_prove::Options;
@@ -22,6 +24,7 @@ fn main() -> anyhow::Result<()> {
     let mut wrong_only = false;
     let mut plan = scalify_refute::Plan::default();
     let mut tally = scalify_corpus::refute::Tally::default();
+    let mut each = false;
     let mut args = std::env::args().skip(1);
     while let Some(a) = args.next() {
         match a.as_str() {
@@ -35,6 +38,7 @@ fn main() -> anyhow::Result<()> {
             }
             "--wrong" => wrong_only = true,
             "--layout" => records = args.next().is_some_and(|l| l == "third"),
+            "--each" => each = true,
             "--terms" => terms = args.next().and_then(|d| d.parse().ok()).unwrap_or(4),
             _ => dirs.push(a.into()),
         }
@@ -123,7 +127,9 @@ fn main() -> anyhow::Result<()> {
                     }
                 }
                 if terms > 0 {
-                    for (ok, b, d) in scalify_prove::output_terms(&base, &dist, &claim, &o, terms) {
+                    for (ok, b, d) in
+                        scalify_prove::output_terms(&base, &dist, &claim, &o, terms, each)
+                    {
                         println!(
                             "        {}\n          base {b}\n          dist {d}",
                             if ok { "same" } else { "differ" }
