@@ -148,10 +148,9 @@ fn finish(t: &str, color: bool) -> String {
 
 fn head(t: &mut String, s: &Subject<'_>, p: Paint) {
     let o = &s.decision.outcome;
-    let precision = s.decision.evidence.as_ref().is_some_and(|e| e.precision.is_some());
     let grade = match (o.verdict, o.grade) {
         (Verdict::Proved, Some(g)) => format!(" ({})", names::grade(g)),
-        (Verdict::Unknown, _) if precision => " (precision)".to_owned(),
+        (Verdict::Unknown, _) if precision(s) => " (precision)".to_owned(),
         _ => String::new(),
     };
     let mesh: Vec<String> = o.mesh.iter().map(|(a, n)| format!("{a}={n}")).collect();
@@ -159,6 +158,12 @@ fn head(t: &mut String, s: &Subject<'_>, p: Paint) {
     let _ =
         writeln!(t, "{}{grade}  {} vs {}{mesh}", p.verdict(o.verdict), s.dist_file, s.base_file);
     let _ = writeln!(t, "{}", sentence(s));
+}
+
+/// Evaluation showed that the programs differ in rounding only.
+fn precision(s: &Subject<'_>) -> bool {
+    let e = s.decision.evidence.as_ref();
+    s.decision.outcome.verdict == Verdict::Unknown && e.is_some_and(|e| e.precision.is_some())
 }
 
 /// The verdict in a sentence or two.
@@ -193,7 +198,12 @@ fn sentence(s: &Subject<'_>) -> String {
         },
     };
     if let Some(e) = example::evidence(s) {
-        let _ = write!(text, " {e}");
+        // That the outputs round differently is why they are not related.
+        if precision(s) {
+            text = e;
+        } else {
+            let _ = write!(text, " {e}");
+        }
     }
     if let Some(budget) = o.exhausted {
         let _ = write!(text, " The {budget} limit was reached.");

@@ -131,17 +131,17 @@ pub fn summary(t: &Tensor) -> Summary {
 
 /// The array in one line: whole if it is small, else what it holds.
 pub fn line(t: &Tensor) -> String {
-    if let Some(w) = whole(t) {
+    let s = summary(t);
+    if let Some(w) = whole(t).filter(|_| s.range.is_none_or(|r| r.0 < r.1) || t.len() <= 4) {
         return w;
     }
-    let s = summary(t);
     let odd = match (s.nan, s.inf) {
         (0, 0) => String::new(),
         (n, i) => format!(", {n} NaN, {i} infinite"),
     };
     match s.range {
         None => format!("{} elements{odd}", s.count),
-        Some((a, b)) if a == b && s.nan == 0 => format!("all {}", typed(a, t.dtype)),
+        Some((a, b)) if a == b && s.nan == 0 && s.inf == 0 => format!("all {}", typed(a, t.dtype)),
         Some((a, b)) => {
             let (a, b) = (typed(a, t.dtype), typed(b, t.dtype));
             let mean = number(s.mean, 3);

@@ -31,19 +31,25 @@ fn name(s: &Subject<'_>, output: usize) -> String {
 /// What the first difference is, to be read after "The programs differ: ".
 pub(super) fn clause(s: &Subject<'_>, c: &Counterexample) -> Option<String> {
     let d = c.outputs.first()?;
+    let dtype = crate::output_type(s.base, d.output);
+    let exact = dtype.filter(|d| !d.is_float() && !d.is_complex());
+    let value = |x: f64| exact.map_or_else(|| number(x, 6), |d| typed(x, d));
+    let rounding = match exact {
+        Some(_) => String::new(),
+        None => format!("; rounding explains {}", number(d.bound, 2)),
+    };
     let more = match c.outputs.len() {
         1 => String::new(),
         2 => " (and another output differs)".into(),
         n => format!(" (and {} other outputs differ)", n - 1),
     };
     Some(format!(
-        "{} is {} at {} on device {} where the baseline has {}; rounding explains {}{more}",
+        "{} is {} at {} on device {} where the baseline has {}{rounding}{more}",
         called(s, d.output),
-        number(d.actual, 6),
+        value(d.actual),
         index(&d.index),
         d.device,
-        number(d.expected, 6),
-        number(d.bound, 2),
+        value(d.expected),
     ))
 }
 
@@ -64,7 +70,7 @@ pub(super) fn evidence(s: &Subject<'_>) -> Option<String> {
     };
     if let Some(p) = &e.precision {
         return Some(format!(
-            "They agreed over the reals on {on} tried, but round differently: \
+            "Same values over the reals on {on} tried, but rounded differently: \
              {} has rms error {} against f64, the baseline's is {}.",
             called(s, p.output),
             number(p.dist, 2),
@@ -128,15 +134,23 @@ pub(super) fn difference(t: &mut String, a: &About, d: &Difference) {
         false => format!(", local {}", index(&d.local)),
     };
     let _ = writeln!(t, "    most at {} on device {}{local}", index(&d.index), d.device);
+    let exact = a.dtype.filter(|d| !d.is_float() && !d.is_complex());
     let own = |x: f64| match a.dtype {
-        Some(d) if d != DType::F64 => format!(", {} in {d}", typed(x, d)),
-        _ => String::new(),
+        Some(d) if d != DType::F64 => format!(" in f64, {} in {d}", typed(x, d)),
+        _ => " in f64".to_owned(),
     };
     let rows = [("baseline", d.expected, d.plain.0), ("distributed", d.actual, d.plain.1)];
-    let wide: Vec<String> = rows.iter().map(|r| number(r.1, DIGITS)).collect();
+    let wide: Vec<String> = rows
+        .iter()
+        .map(|r| exact.map_or_else(|| number(r.1, DIGITS), |d| typed(r.1, d)))
+        .collect();
     let width = wide.iter().map(|w| w.chars().count()).max().unwrap_or(0);
     for ((who, _, plain), wide) in rows.iter().zip(&wide) {
-        let _ = writeln!(t, "      {who:11}  {wide:>width$} in f64{}", own(*plain));
+        let own = if exact.is_some() { String::new() } else { own(*plain) };
+        let _ = writeln!(t, "      {who:11}  {wide:>width$}{own}");
+    }
+    if exact.is_some() {
+        return;
     }
     let _ = writeln!(
         t,
@@ -150,7 +164,7 @@ fn inputs(t: &mut String, s: &Subject<'_>, c: &Counterexample, p: Paint, all: bo
     if c.inputs.values.is_empty() {
         return;
     }
-    let _ = writeln!(t, "\n{}", p.bold(&format!("inputs (seed {}, {})", s.seed, crate::draw(c))));
+    let _ = writeln!(t, "\n{}", p.bold(&format!("inputs (seed {}, drawn as {})", s.seed, crate::draw(c))));
     let n = c.inputs.values.len();
     let shown = if all || n <= MAX_LIST + 1 { n } else { MAX_LIST };
     let head = |k: usize| {
