@@ -57,13 +57,17 @@ fn output_type(base: &Module, output: usize) -> Option<DType> {
     shape.leaves().get(output)?.dtype()
 }
 
-/// `with an all-reduce over tp after %dot.17 (model.py:211) the outputs are
+/// `with all-reduce over tp after %dot.17 (model.py:211) the outputs are
 /// PROVED equal (reassociated)`.
 fn repair_sentence(s: &Subject<'_>, r: &Repair) -> String {
     let at = names::frames(s.dist, r.at)
         .first()
         .map(|f| format!(" ({}:{})", f.file, f.line))
         .unwrap_or_default();
-    let grade = r.grade.map(|g| format!(" ({})", names::grade(g))).unwrap_or_default();
-    format!("with {}{at} the outputs are PROVED equal{grade}", r.text)
+    match r.grade {
+        Some(g) => {
+            format!("with {}{at} the outputs are PROVED equal ({})", r.text, names::grade(g))
+        }
+        None => format!("with {}{at} the outputs agree on the inputs tried; not proved", r.text),
+    }
 }

@@ -140,10 +140,8 @@ pub(super) fn difference(t: &mut String, a: &About, d: &Difference) {
         _ => " in f64".to_owned(),
     };
     let rows = [("baseline", d.expected, d.plain.0), ("distributed", d.actual, d.plain.1)];
-    let wide: Vec<String> = rows
-        .iter()
-        .map(|r| exact.map_or_else(|| number(r.1, DIGITS), |d| typed(r.1, d)))
-        .collect();
+    let wide: Vec<String> =
+        rows.iter().map(|r| exact.map_or_else(|| number(r.1, DIGITS), |d| typed(r.1, d))).collect();
     let width = wide.iter().map(|w| w.chars().count()).max().unwrap_or(0);
     for ((who, _, plain), wide) in rows.iter().zip(&wide) {
         let own = if exact.is_some() { String::new() } else { own(*plain) };
@@ -164,7 +162,11 @@ fn inputs(t: &mut String, s: &Subject<'_>, c: &Counterexample, p: Paint, all: bo
     if c.inputs.values.is_empty() {
         return;
     }
-    let _ = writeln!(t, "\n{}", p.bold(&format!("inputs (seed {}, drawn as {})", s.seed, crate::draw(c))));
+    let _ = writeln!(
+        t,
+        "\n{}",
+        p.bold(&format!("inputs (seed {}, drawn as {})", s.seed, crate::draw(c)))
+    );
     let n = c.inputs.values.len();
     let shown = if all || n <= MAX_LIST + 1 { n } else { MAX_LIST };
     let head = |k: usize| {
