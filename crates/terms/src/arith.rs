@@ -96,6 +96,10 @@ impl Store {
                 self.push_term(Self::arg(t), &mut flat, &mut lin, dt)?;
             }
         }
+        if dt == Dt::INT && flat.len() > 1 {
+            self.combine_terms(&mut flat)?;
+            while self.join_argmax(&mut flat)? {}
+        }
         if dt == Dt::INT && !lin.is_empty() {
             let mut l = self.lins.combine(&lin)?;
             if flat.is_empty() {
@@ -1107,7 +1111,7 @@ impl Store {
             // [b == e] with e data: alone it sums to 1; over an addition with
             // a term free of b it distributes.
             if self.class(p.r.class).op == Op::Ew(self.known.eq0) {
-                if let Some((b, inside)) = self.one_hot_axis(&p.r, bound)? {
+                if let Some((b, inside, _)) = self.one_hot_axis(&p.r, bound)? {
                     let others = rest();
                     let reads_b = |s: &Store, a: &Arg| s.ref_mentions(&a.r, b);
                     let in_b: SmallVec<[usize; 4]> =
@@ -1216,8 +1220,12 @@ impl Store {
     }
 
     /// For the predicate `x + c*b == 0` (c = 1 or -1, `x` free of the bound
-    /// axis `b`): `b`, and whether the solution lies in its range.
-    fn one_hot_axis(&mut self, p: &Ref, bound: &[Ax]) -> Option<Option<(Ax, bool)>> {
+    /// axis `b`): `b`, whether the solution lies in its range, the solution.
+    pub(crate) fn one_hot_axis(
+        &mut self,
+        p: &Ref,
+        bound: &[Ax],
+    ) -> Option<Option<(Ax, bool, Val)>> {
         let (ea, _) = self.open(p)?;
         let e = self.val_of(&ea[0]);
         if self.class(e.r.class).op != Op::Add || e.coef != Coef::ONE {
@@ -1248,7 +1256,7 @@ impl Store {
                 let x = self.add(Dt::INT, &[x, b_val])?;
                 let n = self.lins.size(b);
                 let inside = self.int_range(&x).is_some_and(|r| r.0 >= 0 && r.1 < n);
-                return Some(Some((b, inside)));
+                return Some(Some((b, inside, x)));
             }
         }
         Some(None)
@@ -1313,6 +1321,20 @@ impl Store {
                     } else {
                         rest.push(t);
                     }
+                }
+                // A mask that is added: m * [p] with m of at most -1e9.
+                Op::Ew(s)
+                    if (s == self.known.ind || s == self.known.b2f)
+                        && self.rules.finite
+                        && dt != Dt::INT
+                        && self.coefs.to_f64(t.coef) <= MASK_VALUE =>
+                {
+                    let (a, _) = self.open(&t.r)?;
+                    let p = self.val_of(&a[0]);
+                    let q = self.not(&p);
+                    self.assume(MASK);
+                    let g = self.indicator(dt, &q);
+                    factors.push((g, 1));
                 }
                 Op::Ew(s) if s == self.known.log && self.rules.finite => {
                     match self.coefs.to_int(t.coef) {

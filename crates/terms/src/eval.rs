@@ -163,6 +163,7 @@ impl<'a> Evaluator<'a> {
             }
             Op::Const(crate::arith::NEG_INF) => return Some(f64::NEG_INFINITY),
             Op::Const(crate::arith::NEG_ZERO) => return Some(-0.0),
+            Op::Opq(s) if self.store.argmaxes.contains(&s) => return self.argmax_at(class, at),
             Op::Const(_) | Op::Opq(_) => return None,
             _ => {}
         }
@@ -280,6 +281,25 @@ impl<'a> Evaluator<'a> {
             }
         }
         Some(acc)
+    }
+
+    fn argmax_at(&self, class: ClassId, at: &[i64]) -> Option<f64> {
+        let c = self.store.class(class);
+        let mut inner: Env = at.iter().enumerate().map(|(i, &x)| (i as Ax, x)).collect();
+        let (mut best, mut pos) = (f64::NAN, 0);
+        for k in 0..*c.bound.first()? {
+            self.step()?;
+            inner.insert(BOUND_SLOT, k);
+            let a = c.args.first()?;
+            let x = self.scaled(a.coef, self.read(&a.r, &inner)?);
+            if x.is_nan() {
+                return None;
+            }
+            if best.is_nan() || x > best {
+                (best, pos) = (x, k);
+            }
+        }
+        Some(pos as f64)
     }
 
     /// True if an index form is a plain atom (helper for tests).

@@ -13,6 +13,7 @@
 //!
 //! **What may not:** HLO, devices and meshes, file formats, reports.
 
+pub mod argmax;
 pub mod arith;
 pub mod coef;
 pub mod eval;

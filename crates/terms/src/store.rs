@@ -199,6 +199,8 @@ pub struct Store {
     pub(crate) param_range: HashMap<u32, (i64, i64), FxBuildHasher>,
     /// Ranges of integer-valued operators, e.g. a wrapping addition.
     pub(crate) sym_range: HashMap<Sym, (i64, i64), FxBuildHasher>,
+    /// Operators that are positions of largest values.
+    pub(crate) argmaxes: hashbrown::HashSet<Sym, FxBuildHasher>,
     /// Operators whose arguments commute.
     pub(crate) commutative: hashbrown::HashSet<Sym, FxBuildHasher>,
     /// Laws in force.
@@ -235,6 +237,7 @@ impl Store {
             array_ids: HashMap::default(),
             param_range: HashMap::default(),
             sym_range: HashMap::default(),
+            argmaxes: hashbrown::HashSet::default(),
             commutative: hashbrown::HashSet::default(),
             rules,
             at: 0,

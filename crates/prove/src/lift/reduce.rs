@@ -163,6 +163,9 @@ impl Lifter<'_> {
         let body = *ins.calls.first().ok_or("reduce without reducer")?;
         let op = if v.len() == 2 { self.monoid(body) } else { None };
         let Some(op) = op.filter(|&o| o != Monoid::Mul || m.dtype(i) == Some(DType::Pred)) else {
+            if let Ok(t) = self.lift_arg_reduce(i, v) {
+                return Ok(t);
+            }
             return self.lift_batched(i, v);
         };
         let (_, d) = self.array(i)?;
