@@ -207,6 +207,9 @@ impl Store {
             let v = self.special(self.class(a.r.class).dt, NAN);
             out.push(Self::arg(&v));
         }
+        if out.iter().any(|a| a.coef == Coef::ZERO && self.class(a.r.class).doubtful) {
+            return None;
+        }
         out.retain(|a| a.coef != Coef::ZERO);
         if out.len() < n {
             self.assume("x - x = 0");
@@ -341,6 +344,9 @@ impl Store {
             if f.iter().any(|a| a.pow > 0 && self.is_not_finite(&a.r)) {
                 return Some(self.special(dt, NAN));
             }
+            if f.iter().any(|a| self.class(a.r.class).doubtful) {
+                return None;
+            }
             if !f.is_empty() && dt != Dt::INT {
                 self.assume("0 * x = 0");
             }
@@ -445,7 +451,11 @@ impl Store {
                 let (p, _) = self.open(&flat[i].r.clone())?;
                 let q = self.val_of(&p[0]);
                 let v = self.indicator(dt, &q);
-                if v.coef == Coef::ONE && self.is_indicator(&v.r) {
+                let not = |(k, a): (usize, &Arg)| k != i && self.is_doubtful(&a.r);
+                if v.coef == Coef::ONE
+                    && self.is_indicator(&v.r)
+                    && !flat.iter().enumerate().any(not)
+                {
                     self.assume("0 * x = 0");
                     flat[i].r = v.r;
                 }
@@ -462,7 +472,7 @@ impl Store {
                     Some(l)
                         if l.r == a.r
                             && ((l.pow > 0) == (a.pow > 0)
-                                || !(self.is_indicator(&l.r) || self.is_not_finite(&l.r))) =>
+                                || !(self.is_indicator(&l.r) || self.is_doubtful(&l.r))) =>
                     {
                         l.pow = l.pow.checked_add(a.pow)?;
                         if self.is_indicator(&l.r) {
@@ -482,9 +492,16 @@ impl Store {
         Some(flat)
     }
 
-    /// True of the constants infinity and NaN.
-    fn is_not_finite(&self, r: &Ref) -> bool {
-        matches!(self.class(r.class).op, Op::Const(NEG_INF | NAN))
+    /// True of the constants infinity and NaN and of what is always one of
+    /// them: to assume it finite would prove anything.
+    pub fn is_not_finite(&self, r: &Ref) -> bool {
+        self.class(r.class).never_finite
+    }
+
+    /// True of what may never be finite: it is not assumed to be.
+    fn is_doubtful(&self, r: &Ref) -> bool {
+        let c = self.class(r.class);
+        c.never_finite || c.doubtful
     }
 
     pub(crate) fn is_indicator(&self, r: &Ref) -> bool {
@@ -638,7 +655,8 @@ impl Store {
                 flat = self.flatten(dt, &mut coef, flat)?;
                 continue;
             }
-            if let Some(i) = self.free_pieces(&flat, &bound) {
+            let odd = flat.len() > 1 && flat.iter().any(|a| self.is_doubtful(&a.r));
+            if let Some(i) = self.free_pieces(&flat, &bound).filter(|_| !odd) {
                 return self.sum_of_pieces(dt, coef, &flat, &bound, i);
             }
             if round < 60 {
@@ -885,7 +903,7 @@ impl Store {
                 let t = Val { coef: self.coefs.mul(t.coef, k)?, ..self.val_of(t) };
                 if self.ref_mentions_any(&t.r, bound) { u.push(t) } else { v.push(t) }
             }
-            if v.is_empty() || u.is_empty() {
+            if v.is_empty() || u.is_empty() || v.iter().any(|v| self.is_doubtful(&v.r)) {
                 continue;
             }
             self.assume("sum exp(x + c) = exp(c) * sum exp(x)");
@@ -1057,7 +1075,9 @@ impl Store {
             };
             // 0 * x for a converted predicate needs finite x.
             let others_finite = selecting || rest().iter().all(|a| self.is_indicator(&a.r));
-            if !others_finite && !self.rules.finite {
+            if !others_finite
+                && (!self.rules.finite || rest().iter().any(|a| self.is_doubtful(&a.r)))
+            {
                 continue;
             }
             // [b == e]: the sum has the one term b := e.
@@ -1281,6 +1301,13 @@ impl Store {
             }
         } else {
             terms.push(v.clone());
+        }
+        // -inf + x is -inf unless x is +inf or NaN.
+        let odd = terms.iter().filter(|t| self.is_doubtful(&t.r)).count();
+        let down =
+            |t: &Val| self.class(t.r.class).op == Op::Const(NEG_INF) && self.coefs.sign(t.coef) > 0;
+        if terms.len() > 1 && (odd > 1 || odd == 1 && !terms.iter().any(down)) {
+            return Some(self.ew(exp, dt, false, std::slice::from_ref(v)));
         }
         let mut factors: SmallVec<[(Val, i32); 4]> = SmallVec::new();
         let mut rest: SmallVec<[Val; 4]> = SmallVec::new();

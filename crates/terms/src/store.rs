@@ -119,6 +119,12 @@ pub struct Class {
     pub forward: Option<Ref>,
     /// Free for the user of the store, e.g. which programs use the class.
     pub mark: u8,
+    /// Infinite or NaN at every index, whatever the inputs; may be false of
+    /// classes that are. Laws that need finite values do not apply to it.
+    pub(crate) never_finite: bool,
+    /// A function without a definition of something that is never finite, or
+    /// made of such: it may never be finite either.
+    pub(crate) doubtful: bool,
 }
 
 /// Which families of laws are applied.
@@ -157,6 +163,7 @@ pub(crate) struct Known {
     pub(crate) add: Sym,
     pub(crate) mul: Sym,
     pub(crate) div: Sym,
+    pub(crate) convert: Sym,
 }
 
 impl Default for Known {
@@ -176,6 +183,7 @@ impl Default for Known {
             add: z,
             mul: z,
             div: z,
+            convert: z,
         }
     }
 }
@@ -263,6 +271,7 @@ impl Store {
             add: s.sym("add"),
             mul: s.sym("multiply"),
             div: s.sym("divide"),
+            convert: s.sym("convert"),
         };
         s
     }

@@ -256,7 +256,7 @@ impl Lifter<'_> {
                     self.st.not(&e)
                 }
                 IsFinite => {
-                    if self.st.rules.finite {
+                    if self.st.rules.finite && !self.st.is_not_finite(&v[0].r) {
                         self.st.assume("is-finite(x) = true");
                         self.st.bool(true)
                     } else {
@@ -544,7 +544,8 @@ impl Lifter<'_> {
                 return Ok(self.st.bool(r));
             }
         }
-        if self.st.rules.finite && v[0] == v[1] && !total {
+        let finite = self.st.rules.finite && !self.st.is_not_finite(&v[0].r);
+        if finite && v[0] == v[1] && !total {
             self.st.assume("x == x");
             return Ok(self.st.bool(matches!(dir, Eq | Ge | Le)));
         }
