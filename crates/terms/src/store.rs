@@ -211,6 +211,8 @@ pub struct Store {
     /// [`Store::exhausted`] is set.
     pub max_classes: usize,
     pub(crate) nodes_tried: u64,
+    /// Which classes an infinite constant reaches.
+    pub(crate) infinite_cache: HashMap<ClassId, crate::infinite::Infinite, FxBuildHasher>,
     pub(crate) unknowns: u32,
     pub(crate) known: Known,
 }
@@ -237,6 +239,7 @@ impl Store {
             tie_overflows: 0,
             max_classes: usize::MAX,
             nodes_tried: 0,
+            infinite_cache: HashMap::default(),
             unknowns: 0,
             known: Known::default(),
         };
