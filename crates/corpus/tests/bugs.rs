@@ -147,7 +147,12 @@ fn main() {
     let n = |a: &AtomicUsize| a.load(Ordering::Relaxed);
     println!(
         "right: {} of {} proved; wrong: {} of {} refuted, first finding names the instruction in {}, the kind in {}",
-        n(&PROVED), n(&RIGHT), n(&REFUTED), n(&WRONG), n(&NAMED), n(&SAME_KIND)
+        n(&PROVED),
+        n(&RIGHT),
+        n(&REFUTED),
+        n(&WRONG),
+        n(&NAMED),
+        n(&SAME_KIND)
     );
     end.exit();
 }
