@@ -6,7 +6,7 @@ use scalify_claim::Claim;
 use scalify_ir::Module;
 use scalify_prove::outcome::{Outcome, Verdict};
 use scalify_prove::problem;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What to do beyond the proof.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +48,8 @@ pub struct Decision {
     pub repairs: Vec<Repair>,
 }
 
-/// Proves or refutes that `dist` computes `base` under `claim`.
+/// Proves or refutes that `dist` computes `base` under `claim`. A time limit of
+/// `prover` covers the search too.
 pub fn decide(
     base: &Module,
     dist: &Module,
@@ -56,6 +57,7 @@ pub fn decide(
     prover: &scalify_prove::Options<'_>,
     plan: &Plan,
 ) -> Decision {
+    let start = Instant::now();
     let outcome = scalify_prove::verify(base, dist, claim, prover);
     let mut d = Decision {
         outcome,
@@ -68,8 +70,18 @@ pub fn decide(
     if !(plan.refute && !proved || plan.cross_check && proved) {
         return d;
     }
+    let phase = |name| {
+        if let Some(p) = prover.progress {
+            p.phase(name, None);
+        }
+    };
+    phase("evaluating both programs");
+    let mut search = plan.search;
+    if let Some(limit) = prover.time_limit {
+        search.time = search.time.min(limit.saturating_sub(start.elapsed()));
+    }
     let p = problem::setup(base, dist, claim);
-    let refuter = match Refuter::new(base, dist, &p, claim, plan.search) {
+    let refuter = match Refuter::new(base, dist, &p, claim, search) {
         Ok(r) => r,
         Err(e) => {
             d.unable = Some(e);
@@ -97,6 +109,7 @@ pub fn decide(
                 }
             }
             if !plan.repair.is_zero() {
+                phase("looking for a repair");
                 d.repairs = repair::search(
                     base,
                     dist,

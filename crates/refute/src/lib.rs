@@ -6,9 +6,11 @@
 //!
 //! **What may not live here:** file formats, rendering, laws of the prover.
 
+pub mod candidates;
 pub mod compare;
 pub mod decide;
 pub mod domain;
+pub mod edit;
 pub mod evaluate;
 pub mod place;
 pub mod random;

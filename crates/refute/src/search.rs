@@ -77,6 +77,8 @@ pub struct Counterexample {
     pub placements: Vec<Option<Placement>>,
     /// Outputs that differ, the worst first.
     pub outputs: Vec<Difference>,
+    /// The inputs before they were simplified.
+    pub drawn: Inputs,
     /// How the inputs were drawn.
     pub profile: Profile,
     /// Differing draws of those tried.
@@ -543,6 +545,25 @@ impl<'a> Refuter<'a> {
         None
     }
 
+    /// How the programs differ on given inputs, split as `placements` (one per
+    /// distributed input) say; empty if by no more than rounding.
+    ///
+    /// # Errors
+    /// Why they cannot be evaluated or compared.
+    pub fn check(
+        &self,
+        inputs: &Inputs,
+        placements: &[Option<Placement>],
+    ) -> Result<Vec<Difference>, String> {
+        let l = Layouts { inputs: placements.to_vec() };
+        match self.decide(&l, inputs, &mut Random::new(self.options.seed)) {
+            Ok(Some(Verdict::Differ(found))) => Ok(found),
+            Ok(Some(Verdict::Same { .. })) => Ok(Vec::new()),
+            Ok(None) => Err("results cannot be compared".to_owned()),
+            Err(e) => Err(e.to_string()),
+        }
+    }
+
     /// Runs the search.
     pub fn search(&self) -> Search {
         use Profile::*;
@@ -580,6 +601,7 @@ impl<'a> Refuter<'a> {
             match all.filter(|_| !agreed) {
                 Some((outputs, j)) => {
                     let mut c = Counterexample {
+                        drawn: x.clone(),
                         inputs: x,
                         names: self.p.base_inputs.iter().map(|l| l.name().to_owned()).collect(),
                         placements: self.layouts[j].inputs.clone(),
@@ -662,6 +684,83 @@ fn coarser_sums(base: &Module, dist: &Module) -> bool {
 
 fn scalar_parameter(m: &Module, x: scalify_ir::InstrId) -> bool {
     m.instr(x).opcode == Opcode::Parameter && m.array(x).is_some_and(|a| a.dims.is_empty())
+}
+
+/// Inputs on which the programs differ, with the baseline's results: what an
+/// edited program must agree with.
+pub struct Trial {
+    inputs: Vec<Inputs>,
+    wide: Vec<Results>,
+    bounds: Vec<Vec<Vec<f64>>>,
+    layouts: Layouts,
+}
+
+impl Refuter<'_> {
+    /// The problem.
+    pub fn problem(&self) -> &Problem {
+        self.p
+    }
+
+    /// Prepares the trial of edits on the inputs of a counterexample and on
+    /// two further draws.
+    pub fn trial(&self, c: &Counterexample) -> Option<Trial> {
+        let mut r = Random::new(self.options.seed ^ 0x5eed);
+        let mut inputs = vec![c.drawn.clone()];
+        inputs.push(self.draw(Profile::Normal, &mut r)?);
+        inputs.push(self.draw(Profile::Small, &mut r)?);
+        let mut t = Trial {
+            inputs: Vec::new(),
+            wide: Vec::new(),
+            bounds: Vec::new(),
+            layouts: Layouts { inputs: c.placements.clone() },
+        };
+        for x in inputs {
+            let wide = self.run_base(&x, Accumulate::F64).ok()?;
+            let plain = self.run_base(&x, Accumulate::Plain).ok()?;
+            let near = self.run_base(&self.moved(&x, &mut r), Accumulate::F64).ok()?;
+            let mut all = Vec::new();
+            for k in 0..self.outputs.len() {
+                let per = if self.p.local_inputs { self.p.devices as usize } else { 1 };
+                let mut v = Vec::new();
+                for d in 0..per {
+                    let get = |r: &Results| self.expected(r, d, k).map(numbers).unwrap_or_default();
+                    v.extend(bounds(&get(&wide), &get(&plain), &[get(&near)], self.u));
+                }
+                all.push(v);
+            }
+            t.inputs.push(x);
+            t.wide.push(wide);
+            t.bounds.push(all);
+        }
+        Some(t)
+    }
+}
+
+impl Trial {
+    /// True if a program of the same interface agrees with the baseline on
+    /// all inputs of the trial.
+    pub fn agrees(&self, r: &Refuter<'_>, m: &Module) -> bool {
+        for (k, x) in self.inputs.iter().enumerate() {
+            let limits = RunLimits { memory: r.options.memory, time: Duration::from_secs(5) };
+            let Ok(got) = evaluate::dist(m, r.p, &self.layouts.inputs, x, Accumulate::F64, limits)
+            else {
+                return false;
+            };
+            let bound = |o: usize, d: usize| {
+                let all = &self.bounds[k][o];
+                if r.p.local_inputs {
+                    let n = all.len() / r.p.devices.max(1) as usize;
+                    all[d * n..(d + 1) * n].to_vec()
+                } else {
+                    all.clone()
+                }
+            };
+            if !matches!(r.compare(&self.wide[k], &bound, &got, None), Some(Verdict::Same { .. })) {
+                return false;
+            }
+        }
+        true
+    }
 }
 
 fn unflatten(mut k: usize, dims: &[i64]) -> Vec<i64> {

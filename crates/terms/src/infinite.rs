@@ -1,11 +1,13 @@
 //! Which values may be infinite although all inputs and all other constants
 //! are finite: those that an infinite constant reaches, as the maximum over a
 //! row that is masked out entirely. Laws that need a finite value ask here
-//! before they assume it.
+//! before they assume it. For the exponential, constants that serve as minus
+//! infinity (mask values) count as infinite too.
 
-use crate::arith::{NAN, NEG_INF};
+use crate::arith::{MASK_VALUE, NAN, NEG_INF};
+use crate::coef::Coef;
 use crate::lin::{Lins, Subst};
-use crate::store::{Arg, ClassId, Op, Ref, Store, Val};
+use crate::store::{Arg, ClassId, Dt, Op, Ref, Store, Val};
 use smallvec::SmallVec;
 
 /// May be minus infinity, may be plus infinity. A NaN counts as both.
@@ -28,26 +30,23 @@ impl Infinite {
 }
 
 impl Store {
-    /// True if the value may be plus infinity by way of an infinite constant.
-    pub(crate) fn may_be_pos_inf(&mut self, v: &Val) -> bool {
-        let i = self.infinite(v.r.class);
-        match self.coefs.sign(v.coef) {
-            0 => i.any(),
-            s if s > 0 => i.pos,
-            _ => i.neg,
-        }
+    /// True if the value may be plus infinity by way of an infinite constant,
+    /// or with `masks` of a mask value.
+    pub(crate) fn may_be_pos_inf(&mut self, v: &Val, masks: bool) -> bool {
+        self.infinite(v.r.class, masks);
+        self.times(v.coef, v.r.class, masks).pos
     }
 
     /// True if the value may be infinite or NaN by way of such a constant.
     pub(crate) fn may_be_infinite(&mut self, r: &Ref) -> bool {
-        self.infinite(r.class).any()
+        self.infinite(r.class, false).any()
     }
 
     /// Of a class, at any indices.
-    fn infinite(&mut self, c: ClassId) -> Infinite {
+    fn infinite(&mut self, c: ClassId, masks: bool) -> Infinite {
         let mut work: SmallVec<[ClassId; 16]> = SmallVec::from_slice(&[c]);
         while let Some(&c) = work.last() {
-            if self.infinite_cache.contains_key(&c) {
+            if self.infinite_cache.contains_key(&(c, masks)) {
                 work.pop();
                 continue;
             }
@@ -57,26 +56,35 @@ impl Store {
                 (None, Op::And | Op::AndR) => SmallVec::new(),
                 _ => class.args.iter().map(|a| a.r.class).collect(),
             };
-            let open: SmallVec<[ClassId; 4]> =
-                next.into_iter().filter(|n| !self.infinite_cache.contains_key(n)).collect();
+            let open: SmallVec<[ClassId; 4]> = next
+                .into_iter()
+                .filter(|n| !self.infinite_cache.contains_key(&(*n, masks)))
+                .collect();
             if open.is_empty() {
-                let i = self.infinite_of(c);
-                self.infinite_cache.insert(c, i);
+                let i = self.infinite_of(c, masks);
+                self.infinite_cache.insert((c, masks), i);
                 work.pop();
             } else {
                 work.extend(open);
             }
         }
-        self.known_infinite(c)
+        self.known_infinite(c, masks)
     }
 
-    fn known_infinite(&self, c: ClassId) -> Infinite {
-        self.infinite_cache.get(&c).copied().unwrap_or(Infinite::BOTH)
+    fn known_infinite(&self, c: ClassId, masks: bool) -> Infinite {
+        self.infinite_cache.get(&(c, masks)).copied().unwrap_or(Infinite::BOTH)
     }
 
-    fn arg_infinite(&self, a: &Arg) -> Infinite {
-        let i = self.known_infinite(a.r.class);
-        match self.coefs.sign(a.coef) {
+    /// Of `coef * c` for a class that is known.
+    fn times(&self, coef: Coef, c: ClassId, masks: bool) -> Infinite {
+        let class = self.class(c);
+        if class.op == Op::One {
+            let far = masks && class.dt != Dt::INT && class.dt != Dt::BOOL;
+            let k = if far { self.coefs.to_f64(coef) } else { 0.0 };
+            return Infinite { neg: k <= MASK_VALUE, pos: -k <= MASK_VALUE };
+        }
+        let i = self.known_infinite(c, masks);
+        match self.coefs.sign(coef) {
             0 if i.any() => Infinite::BOTH,
             s if s < 0 => Infinite { neg: i.pos, pos: i.neg },
             _ => i,
@@ -84,13 +92,14 @@ impl Store {
     }
 
     /// From its arguments, which are known.
-    fn infinite_of(&mut self, c: ClassId) -> Infinite {
+    fn infinite_of(&mut self, c: ClassId, masks: bool) -> Infinite {
         let class = self.class(c);
         if let Some(f) = &class.forward {
-            return self.known_infinite(f.class);
+            return self.known_infinite(f.class, masks);
         }
         let (op, args) = (class.op, class.args.clone());
-        let each: SmallVec<[Infinite; 4]> = args.iter().map(|a| self.arg_infinite(a)).collect();
+        let each: SmallVec<[Infinite; 4]> =
+            args.iter().map(|a| self.times(a.coef, a.r.class, masks)).collect();
         let all = each.iter().fold(Infinite::default(), |a, &b| a.or(b));
         let worst = if all.any() { Infinite::BOTH } else { all };
         match op {
@@ -101,7 +110,7 @@ impl Store {
             }
             Op::Max => Infinite { neg: each.iter().all(|i| i.neg) || all == Infinite::BOTH, ..all },
             Op::MaxR => {
-                if all == (Infinite { neg: true, pos: false }) && self.never_all_neg(c) {
+                if all == (Infinite { neg: true, pos: false }) && self.never_all_neg(c, masks) {
                     return Infinite::default();
                 }
                 all
@@ -121,7 +130,7 @@ impl Store {
     /// True if for all indices of the maximum `c` some element of its row is
     /// seen not to be minus infinity: the first, the last, or one of the
     /// diagonal.
-    fn never_all_neg(&mut self, c: ClassId) -> bool {
+    fn never_all_neg(&mut self, c: ClassId, masks: bool) -> bool {
         let sizes = self.class(c).sizes.clone();
         let m: SmallVec<[_; 4]> = sizes.iter().map(|&n| self.lins.local(n)).collect();
         let r = Ref { class: c, m: m.iter().map(|&a| Lins::plain(a)).collect() };
@@ -147,17 +156,19 @@ impl Store {
                 }
             }
         }
-        tries.iter().any(|map| self.subst(&v, map).is_some_and(|v| !self.may_be_neg_at(&v, 8)))
+        tries
+            .iter()
+            .any(|map| self.subst(&v, map).is_some_and(|v| !self.may_be_neg_at(&v, masks, 8)))
     }
 
     /// As the class says, but with the truth of predicates at these indices.
-    fn may_be_neg_at(&mut self, v: &Val, depth: u32) -> bool {
-        let i = self.infinite(v.r.class);
-        let s = self.coefs.sign(v.coef);
-        if !i.any() || s > 0 && !i.neg {
-            return false;
+    fn may_be_neg_at(&mut self, v: &Val, masks: bool, depth: u32) -> bool {
+        self.infinite(v.r.class, masks);
+        let i = self.times(v.coef, v.r.class, masks);
+        if !i.neg {
+            return i.pos;
         }
-        if depth == 0 || s <= 0 {
+        if depth == 0 || self.coefs.sign(v.coef) <= 0 {
             return true;
         }
         let op = self.class(v.r.class).op;
@@ -166,18 +177,21 @@ impl Store {
             Op::Ew(s) if s == self.known.select && args.len() == 3 => {
                 let (x, y) = (self.val_of(&args[1]), self.val_of(&args[2]));
                 match self.holds(&args[0], depth) {
-                    Some(true) => self.may_be_neg_at(&x, depth - 1),
-                    Some(false) => self.may_be_neg_at(&y, depth - 1),
-                    None => self.may_be_neg_at(&x, depth - 1) || self.may_be_neg_at(&y, depth - 1),
+                    Some(true) => self.may_be_neg_at(&x, masks, depth - 1),
+                    Some(false) => self.may_be_neg_at(&y, masks, depth - 1),
+                    None => {
+                        self.may_be_neg_at(&x, masks, depth - 1)
+                            || self.may_be_neg_at(&y, masks, depth - 1)
+                    }
                 }
             }
             Op::Max => args.iter().all(|a| {
                 let x = self.val_of(a);
-                self.may_be_neg_at(&x, depth - 1)
+                self.may_be_neg_at(&x, masks, depth - 1)
             }),
             Op::Add => args.iter().any(|a| {
                 let x = self.val_of(a);
-                self.may_be_pos_inf(&x) || self.may_be_neg_at(&x, depth - 1)
+                self.may_be_pos_inf(&x, masks) || self.may_be_neg_at(&x, masks, depth - 1)
             }),
             _ => true,
         }
@@ -185,7 +199,7 @@ impl Store {
 
     /// The truth of a predicate, from the ranges of what it compares.
     fn holds(&mut self, p: &Arg, depth: u32) -> Option<bool> {
-        let v = Val { coef: p.coef, r: p.r.clone(), dt: crate::store::Dt::BOOL };
+        let v = Val { coef: p.coef, r: p.r.clone(), dt: Dt::BOOL };
         if let Some(b) = self.as_bool(&v) {
             return Some(b);
         }
