@@ -163,6 +163,8 @@ fn report<T>(p: &Pair, o: &Outcome, f: impl FnOnce(&Subject<'_>) -> T) -> T {
         counterexample: None,
         evidence: None,
         unable: None,
+        reduced: None,
+        edits_tried: 0,
         repairs: Vec::new(),
     };
     let (base, dist) = (&p.base, &p.dist);

@@ -202,20 +202,33 @@ impl Store {
         }
         let n = out.len();
         // inf - inf and NaN - NaN are NaN.
-        let nan = out.iter().find(|a| a.coef == Coef::ZERO && self.is_not_finite(&a.r)).cloned();
-        if let Some(a) = nan {
-            let v = self.special(self.class(a.r.class).dt, NAN);
-            out.push(Self::arg(&v));
+        let mut lost: Factors = SmallVec::new();
+        for a in &out {
+            if a.coef == Coef::ZERO && self.may_be_infinite(&a.r) {
+                let v = self.zero_times(&a.r);
+                lost.push(Self::arg(&v));
+            }
         }
         if out.iter().any(|a| a.coef == Coef::ZERO && self.class(a.r.class).doubtful) {
             return None;
         }
         out.retain(|a| a.coef != Coef::ZERO);
+        out.extend(lost);
         if out.len() < n {
             self.assume("x - x = 0");
         }
         *flat = out;
         Some(())
+    }
+
+    /// `0 * x` of an `x` that may be infinite: NaN there.
+    fn zero_times(&mut self, r: &Ref) -> Val {
+        let dt = self.class(r.class).dt;
+        if matches!(self.class(r.class).op, Op::Const(NEG_INF | NAN)) {
+            return self.special(dt, NAN);
+        }
+        let s = self.sym("zero-times");
+        self.ew(s, dt, false, &[Val { coef: Coef::ONE, r: r.clone(), dt }])
     }
 
     /// `e u + e v = e (u + v)` for an exponential `e` that several terms have
@@ -293,7 +306,26 @@ impl Store {
         Some(acc)
     }
 
-    /// `a * b`.
+    /// The product that a program computes. Where one factor selects and the
+    /// other may be infinite it is not a selection: `0 * inf` is NaN.
+    pub fn multiply(&mut self, dt: Dt, a: &Val, b: &Val) -> Option<Val> {
+        if self.rules.reals && dt != Dt::INT {
+            for (x, y) in [(a, b), (b, a)] {
+                if self.selects(&x.r) && self.may_be_infinite(&y.r) {
+                    return Some(self.ew(self.known.mul, dt, true, &[a.clone(), b.clone()]));
+                }
+            }
+        }
+        self.mul(dt, a, b)
+    }
+
+    fn selects(&self, r: &Ref) -> bool {
+        let c = self.class(r.class);
+        self.is_indicator(r)
+            || matches!(c.op, Op::Prod | Op::Sum) && c.args.iter().any(|a| self.is_indicator(&a.r))
+    }
+
+    /// `a * b`, where a factor that is an indicator selects.
     pub fn mul(&mut self, dt: Dt, a: &Val, b: &Val) -> Option<Val> {
         self.prod(dt, &[(a.clone(), 1), (b.clone(), 1)])
     }
@@ -341,8 +373,8 @@ impl Store {
     /// A product in normal form from factors with coefficient 1.
     pub(crate) fn product(&mut self, dt: Dt, mut coef: Coef, f: Factors) -> Option<Val> {
         if coef == Coef::ZERO {
-            if f.iter().any(|a| a.pow > 0 && self.is_not_finite(&a.r)) {
-                return Some(self.special(dt, NAN));
+            if let Some(a) = f.iter().find(|a| a.pow > 0 && self.may_be_infinite(&a.r)) {
+                return Some(self.zero_times(&a.r.clone()));
             }
             if f.iter().any(|a| self.class(a.r.class).doubtful) {
                 return None;
@@ -472,7 +504,9 @@ impl Store {
                     Some(l)
                         if l.r == a.r
                             && ((l.pow > 0) == (a.pow > 0)
-                                || !(self.is_indicator(&l.r) || self.is_doubtful(&l.r))) =>
+                                || !(self.is_indicator(&l.r)
+                                    || self.is_doubtful(&l.r)
+                                    || self.may_be_infinite(&l.r))) =>
                     {
                         l.pow = l.pow.checked_add(a.pow)?;
                         if self.is_indicator(&l.r) {
@@ -528,7 +562,7 @@ impl Store {
             let args = SmallVec::from_iter([Self::arg(a), Self::arg(b)]);
             return self.opaque_sum(dt, args, bound);
         }
-        let p = self.mul(dt, a, b)?;
+        let p = self.multiply(dt, a, b)?;
         self.sum(dt, &p, bound)
     }
 
@@ -903,7 +937,8 @@ impl Store {
                 let t = Val { coef: self.coefs.mul(t.coef, k)?, ..self.val_of(t) };
                 if self.ref_mentions_any(&t.r, bound) { u.push(t) } else { v.push(t) }
             }
-            if v.is_empty() || u.is_empty() || v.iter().any(|v| self.is_doubtful(&v.r)) {
+            let odd = |t: &Val| self.is_doubtful(&t.r) || self.may_be_infinite(&t.r);
+            if v.is_empty() || u.is_empty() || v.iter().any(odd) {
                 continue;
             }
             self.assume("sum exp(x + c) = exp(c) * sum exp(x)");
@@ -1311,21 +1346,25 @@ impl Store {
         }
         let mut factors: SmallVec<[(Val, i32); 4]> = SmallVec::new();
         let mut rest: SmallVec<[Val; 4]> = SmallVec::new();
-        for t in terms {
+        // exp(-inf + x) = 0 unless x is infinite too, as it is where x is
+        // minus the maximum of a row that is masked out entirely.
+        let infinite: SmallVec<[bool; 4]> =
+            terms.iter().map(|t| self.may_be_pos_inf(t, true)).collect();
+        let alone = |i: usize| infinite.iter().enumerate().all(|(k, x)| k == i || !x);
+        for (i, t) in terms.into_iter().enumerate() {
             let op = self.class(t.r.class).op;
             match op {
-                Op::One if self.is_mask(&t) => {
+                Op::One if alone(i) && self.is_mask(&t) => {
                     self.assume(MASK);
                     return Some(self.zero(dt));
                 }
-                Op::Const(id) if id == NEG_INF && self.coefs.sign(t.coef) > 0 => {
-                    // exp(-inf - x) = 0 for finite x.
+                Op::Const(id) if id == NEG_INF && self.coefs.sign(t.coef) > 0 && alone(i) => {
                     if !rest.is_empty() || !factors.is_empty() {
                         self.assume("exp(-inf + x) = 0");
                     }
                     return Some(self.zero(dt));
                 }
-                Op::Ew(s) if s == self.known.select && self.coefs.sign(t.coef) > 0 => {
+                Op::Ew(s) if s == self.known.select && self.coefs.sign(t.coef) > 0 && alone(i) => {
                     let (a, _) = self.open(&t.r)?;
                     let (p, x, y) = (self.val_of(&a[0]), self.val_of(&a[1]), self.val_of(&a[2]));
                     let (x, y) = (self.scale(&x, t.coef)?, self.scale(&y, t.coef)?);
@@ -1507,7 +1546,7 @@ impl Store {
 }
 
 /// Constants of at most this mask scores out.
-const MASK_VALUE: f64 = -1e9;
+pub(crate) const MASK_VALUE: f64 = -1e9;
 /// The law for such constants.
 pub const MASK: &str = "exp(m + x) = 0 for a mask value m of at most -1e9: every softmax row has a score that is not masked";
 

@@ -36,7 +36,7 @@ impl<'a> Evaluator<'a> {
     /// operators of HLO, as functions of the reals and of wrapping integers.
     pub fn new(store: &'a Store, inputs: &'a Inputs) -> Self {
         let mut functions: HashMap<String, Function, FxBuildHasher> = HashMap::default();
-        let table: [(&str, Function); 17] = [
+        let table: [(&str, Function); 18] = [
             ("exponential", |a| a[0].exp()),
             ("log", |a| a[0].ln()),
             ("sqrt", |a| a[0].sqrt()),
@@ -53,6 +53,7 @@ impl<'a> Evaluator<'a> {
             ("divide", |a| a[0] / a[1]),
             ("convert-int", |a| a[0]),
             ("convert", |a| a[0]),
+            ("zero-times", |a| 0.0 * a[0]),
             ("pred-eq", |a| f64::from(a[0] == a[1])),
         ];
         for (n, f) in table {

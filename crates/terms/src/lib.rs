@@ -18,6 +18,7 @@ pub mod arith;
 pub mod coef;
 pub mod eval;
 pub mod guards;
+pub(crate) mod infinite;
 pub mod lin;
 pub mod logic;
 pub mod make;

@@ -225,6 +225,8 @@ pub struct Store {
     /// Sums are split where guards on their axes are decided (see `special`).
     pub(crate) split_guards: bool,
     pub(crate) nodes_tried: u64,
+    /// Which classes an infinite constant reaches (with mask values or not).
+    pub(crate) infinite_cache: HashMap<(ClassId, bool), crate::infinite::Infinite, FxBuildHasher>,
     pub(crate) unknowns: u32,
     pub(crate) known: Known,
 }
@@ -254,6 +256,7 @@ impl Store {
             max_classes: usize::MAX,
             split_guards: false,
             nodes_tried: 0,
+            infinite_cache: HashMap::default(),
             unknowns: 0,
             known: Known::default(),
         };

@@ -275,7 +275,7 @@ impl Lifter<'_> {
             Add => st.add(dt, v),
             Subtract => st.scale(&v[1], Coef::NEG).and_then(|n| st.add(dt, &[v[0].clone(), n])),
             Negate => st.scale(&v[0], Coef::NEG),
-            Multiply => st.mul(dt, &v[0], &v[1]),
+            Multiply => st.multiply(dt, &v[0], &v[1]),
             // The sign of a zero is not kept by the laws of the reals.
             Divide if st.rules.reals && st.is_zero(&v[1]) => {
                 return Err(ZERO_DIVISOR.to_owned());

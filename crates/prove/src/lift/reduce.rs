@@ -121,7 +121,7 @@ impl Lifter<'_> {
         }
         let v = match op {
             Monoid::Add => self.st.add(dt, &pair),
-            Monoid::Mul => self.st.mul(dt, a, b),
+            Monoid::Mul => self.st.multiply(dt, a, b),
             Monoid::Max => self.st.max(dt, &pair),
             Monoid::Min => self.st.min(dt, &pair),
         };
