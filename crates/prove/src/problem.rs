@@ -313,7 +313,9 @@ fn pair(p: &mut Problem, claim: &Claim) {
             }
         }
     }
-    p.pairs = (0..n).map(|d| InputPair { dist: d, base: of[d], placement: None, inferred: false }).collect();
+    p.pairs = (0..n)
+        .map(|d| InputPair { dist: d, base: of[d], placement: None, inferred: false })
+        .collect();
 }
 
 /// The only way to map `left` into `free` in order such that shapes fit;

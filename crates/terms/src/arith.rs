@@ -49,6 +49,9 @@ impl Store {
 
     /// A function applied pointwise, without laws.
     pub fn ew(&mut self, f: Sym, dt: Dt, commutative: bool, args: &[Val]) -> Val {
+        if commutative {
+            self.commutative.insert(f);
+        }
         let args = args.iter().map(Self::arg).collect();
         self.node(Op::Ew(f), dt, commutative, args)
     }
@@ -118,6 +121,11 @@ impl Store {
             }
         }
         self.combine_terms(&mut flat)?;
+        if dt != Dt::INT && flat.len() > 1 && self.pull_exp(dt, &mut flat)? {
+            let terms: SmallVec<[Val; 8]> =
+                flat.iter().map(|a| Val { coef: a.coef, r: a.r.clone(), dt }).collect();
+            return self.add(dt, &terms);
+        }
         if dt != Dt::INT
             && (self.gather_series(dt, &mut flat, |s, dt, v, z| s.sum(dt, v, &[z]))
                 || self.join_sums(dt, &mut flat))
@@ -201,6 +209,73 @@ impl Store {
         }
         *flat = out;
         Some(())
+    }
+
+    /// `e u + e v = e (u + v)` for an exponential `e` that several terms have
+    /// as a factor. True if terms were put together.
+    fn pull_exp(&mut self, dt: Dt, flat: &mut Factors) -> Option<bool> {
+        let exp = Op::Ew(self.known.exp);
+        // The exponential in each term, with its power.
+        let mut factor: SmallVec<[Option<(Ref, i32)>; 4]> = SmallVec::new();
+        for a in flat.iter() {
+            let c = self.class(a.r.class);
+            factor.push(if c.op == exp {
+                Some((a.r.clone(), 1))
+            } else if c.op == Op::Prod
+                && c.dt == dt
+                && c.args.iter().any(|x| self.class(x.r.class).op == exp)
+            {
+                let (f, _) = self.open(&a.r)?;
+                f.into_iter().find(|x| self.class(x.r.class).op == exp).map(|x| (x.r, x.pow))
+            } else {
+                None
+            });
+        }
+        for i in 0..flat.len() {
+            let Some((e, pow)) = factor[i].clone() else { continue };
+            let same: SmallVec<[usize; 4]> = (i..flat.len())
+                .filter(|&k| factor[k].as_ref().is_some_and(|f| f.0 == e && f.1 == pow))
+                .collect();
+            if same.len() < 2 {
+                continue;
+            }
+            let mut rest: SmallVec<[Val; 4]> = SmallVec::new();
+            for &k in &same {
+                let a = &flat[k];
+                if a.r == e {
+                    rest.push(self.constant(dt, a.coef));
+                    continue;
+                }
+                let (mut f, _) = self.open(&a.r.clone())?;
+                let at = f.iter().position(|x| x.r == e && x.pow == pow)?;
+                f.remove(at);
+                let mut k = flat[k].coef;
+                for x in f.iter_mut() {
+                    k = self.coefs.mul(k, x.coef)?;
+                    x.coef = Coef::ONE;
+                }
+                rest.push(self.product(dt, k, f)?);
+            }
+            let s = self.add(dt, &rest)?;
+            let e = Arg { coef: Coef::ONE, pow, r: e };
+            let p = self.product(
+                dt,
+                s.coef,
+                SmallVec::from_iter([e, Arg { coef: Coef::ONE, pow: 1, r: s.r }]),
+            )?;
+            let mut out: Factors = SmallVec::new();
+            for (k, a) in flat.drain(..).enumerate() {
+                if !same.contains(&k) {
+                    out.push(a);
+                }
+            }
+            if p.coef != Coef::ZERO {
+                out.push(Self::arg(&p));
+            }
+            *flat = out;
+            return Some(true);
+        }
+        Some(false)
     }
 
     fn add_exact(&mut self, dt: Dt, terms: &[Val]) -> Option<Val> {
@@ -439,7 +514,7 @@ impl Store {
     /// Exact mode: a reduction whose order is part of its meaning. Bound axes
     /// are fused with each other (the order over the fused index is the
     /// same), never with anything else, and factors stay inside.
-    fn opaque_sum(&mut self, dt: Dt, args: Factors, bound: &[Ax]) -> Option<Val> {
+    pub(crate) fn opaque_sum(&mut self, dt: Dt, args: Factors, bound: &[Ax]) -> Option<Val> {
         Some(self.node_bound(Op::Sum, dt, true, args, bound))
     }
 
@@ -873,8 +948,98 @@ impl Store {
         )
     }
 
+    /// Sums over a bound axis `b` with a guard `f + c*b >= 0` (or its
+    /// negation), `f` free: the parts of the axis where the guard holds for
+    /// certain, fails for certain (dropped: it selects 0), or neither.
+    fn split_by_guard(&mut self, dt: Dt, flat: &Factors, bound: &[Ax]) -> Option<Decided> {
+        for i in 0..flat.len() {
+            if self.class(flat[i].r.class).op != Op::Ew(self.known.ind) || flat[i].pow != 1 {
+                continue;
+            }
+            let (args, _) = self.open(&flat[i].r.clone())?;
+            let mut p = self.val_of(&args[0]);
+            let negated = self.class(p.r.class).op == Op::Ew(self.known.not);
+            if negated {
+                let (a, _) = self.open(&p.r)?;
+                p = self.val_of(&a[0]);
+            }
+            if self.class(p.r.class).op != Op::Ew(self.known.ge0) || p.coef != Coef::ONE {
+                continue;
+            }
+            let (a, _) = self.open(&p.r)?;
+            let v = self.val_of(&a[0]);
+            let Some(l) = self.as_iota(&v) else { continue };
+            let form = self.lins.get(l);
+            let mut inside = form.terms.iter().filter(|t| bound.contains(&t.1));
+            let (Some(&(c, b)), None) = (inside.next(), inside.next()) else { continue };
+            let tables = form.terms.iter().any(|t| {
+                t.1 != b && bound.iter().any(|&x| self.lins.mentions(Lins::plain(t.1), x))
+            });
+            if tables {
+                continue;
+            }
+            let n = self.lins.size(b);
+            let f = self.lins.combine(&[(1, l), (-c, Lins::plain(b))])?;
+            let (lo, hi) = self.lins.range(f);
+            // First index from which on (c > 0), or below which (c < 0), the
+            // form is not negative for certain, and at all.
+            let edge = |f: i64| -> i64 {
+                if c > 0 {
+                    (-f).div_euclid(c) + i64::from((-f).rem_euclid(c) != 0)
+                } else {
+                    f.div_euclid(-c) + 1
+                }
+                .clamp(0, n)
+            };
+            let (sure, maybe) = (edge(lo), edge(hi));
+            // (from, to, guard kept)
+            let (holds, open, fails) = if c > 0 {
+                ((sure, n), (maybe, sure), (0, maybe))
+            } else {
+                ((0, sure), (sure, maybe), (maybe, n))
+            };
+            let whole = if negated { fails } else { holds };
+            if open == (0, n) {
+                continue;
+            }
+            let mut out = Vec::new();
+            for ((from, to), keep) in [(whole, false), (open, true)] {
+                if from >= to {
+                    continue;
+                }
+                let mut map = Subst::new();
+                let rest: SmallVec<[Ax; 4]> = bound.iter().copied().filter(|&x| x != b).collect();
+                let mut b2 = self.fresh_like(&rest, &mut map);
+                if to - from == 1 {
+                    let k = self.lins.constant(from);
+                    map.set(b, k);
+                } else {
+                    let a = self.lins.local(to - from);
+                    b2.push(a);
+                    let k = self.lins.shift(Lins::plain(a), from);
+                    map.set(b, k);
+                }
+                let f: Factors = flat
+                    .iter()
+                    .enumerate()
+                    .filter(|x| keep || x.0 != i)
+                    .map(|x| x.1.clone())
+                    .collect();
+                out.push((self.subst_factors(dt, &f, &map)?, b2));
+            }
+            return Some(Decided::Pieces(out));
+        }
+        Some(Decided::No)
+    }
+
     /// Indicators that fix or restrict a bound axis.
     fn decide_indicators(&mut self, dt: Dt, flat: &Factors, bound: &[Ax]) -> Option<Decided> {
+        if self.split_guards {
+            let d = self.split_by_guard(dt, flat, bound)?;
+            if !matches!(d, Decided::No) {
+                return Some(d);
+            }
+        }
         for i in 0..flat.len() {
             if !self.is_indicator(&flat[i].r) || flat[i].pow != 1 {
                 continue;
@@ -1112,8 +1277,12 @@ impl Store {
         let mut factors: SmallVec<[(Val, i32); 4]> = SmallVec::new();
         let mut rest: SmallVec<[Val; 4]> = SmallVec::new();
         for t in terms {
-            let c = self.class(t.r.class);
-            match c.op {
+            let op = self.class(t.r.class).op;
+            match op {
+                Op::One if self.is_mask(&t) => {
+                    self.assume(MASK);
+                    return Some(self.zero(dt));
+                }
                 Op::Const(id) if id == NEG_INF && self.coefs.sign(t.coef) > 0 => {
                     // exp(-inf - x) = 0 for finite x.
                     if !rest.is_empty() || !factors.is_empty() {
@@ -1121,10 +1290,15 @@ impl Store {
                     }
                     return Some(self.zero(dt));
                 }
-                Op::Ew(s) if s == self.known.select && t.coef == Coef::ONE => {
+                Op::Ew(s) if s == self.known.select && self.coefs.sign(t.coef) > 0 => {
                     let (a, _) = self.open(&t.r)?;
                     let (p, x, y) = (self.val_of(&a[0]), self.val_of(&a[1]), self.val_of(&a[2]));
-                    let inf = |s: &Store, v: &Val| {
+                    let (x, y) = (self.scale(&x, t.coef)?, self.scale(&y, t.coef)?);
+                    let inf = |s: &mut Store, v: &Val| {
+                        if s.is_mask(v) {
+                            s.assume(MASK);
+                            return true;
+                        }
                         s.class(v.r.class).op == Op::Const(NEG_INF) && s.coefs.sign(v.coef) > 0
                     };
                     if inf(self, &y) {
@@ -1166,6 +1340,15 @@ impl Store {
             factors.push((e, 1));
         }
         self.prod(dt, &factors)
+    }
+
+    /// True for a constant that masks a score out before a softmax: so far
+    /// below all scores that its exponential vanishes beside theirs.
+    fn is_mask(&mut self, v: &Val) -> bool {
+        self.rules.finite
+            && self.class(v.r.class).op == Op::One
+            && v.dt != Dt::INT
+            && self.coefs.to_f64(v.coef) <= MASK_VALUE
     }
 
     /// Square root. That of a positive fraction is a fraction times the root
@@ -1273,6 +1456,11 @@ impl Store {
         }
     }
 }
+
+/// Constants of at most this mask scores out.
+const MASK_VALUE: f64 = -1e9;
+/// The law for such constants.
+pub const MASK: &str = "exp(m + x) = 0 for a mask value m of at most -1e9: every softmax row has a score that is not masked";
 
 /// Id of the constant minus infinity, see [`Store::special`].
 pub const NEG_INF: u32 = 0;

@@ -25,6 +25,7 @@ pub mod pieces;
 pub mod print;
 pub mod range;
 pub mod series;
+pub mod special;
 pub mod store;
 pub mod tables;
 pub mod variants;

@@ -199,6 +199,8 @@ pub struct Store {
     pub(crate) param_range: HashMap<u32, (i64, i64), FxBuildHasher>,
     /// Ranges of integer-valued operators, e.g. a wrapping addition.
     pub(crate) sym_range: HashMap<Sym, (i64, i64), FxBuildHasher>,
+    /// Operators whose arguments commute.
+    pub(crate) commutative: hashbrown::HashSet<Sym, FxBuildHasher>,
     /// Laws in force.
     pub rules: Rules,
     /// Tag of the instruction being lifted, for the log.
@@ -210,6 +212,8 @@ pub struct Store {
     /// Largest number of classes; beyond it construction still works but
     /// [`Store::exhausted`] is set.
     pub max_classes: usize,
+    /// Sums are split where guards on their axes are decided (see `special`).
+    pub(crate) split_guards: bool,
     pub(crate) nodes_tried: u64,
     pub(crate) unknowns: u32,
     pub(crate) known: Known,
@@ -231,11 +235,13 @@ impl Store {
             array_ids: HashMap::default(),
             param_range: HashMap::default(),
             sym_range: HashMap::default(),
+            commutative: hashbrown::HashSet::default(),
             rules,
             at: 0,
             log: Vec::new(),
             tie_overflows: 0,
             max_classes: usize::MAX,
+            split_guards: false,
             nodes_tried: 0,
             unknowns: 0,
             known: Known::default(),

@@ -96,7 +96,7 @@ impl Lifter<'_> {
     }
 
     /// An integer sum that provably fits its type.
-    fn checked(&mut self, v: Val, d: DType) -> Result<Val, String> {
+    pub(super) fn checked(&mut self, v: Val, d: DType) -> Result<Val, String> {
         match (self.st.int_range(&v), d.int_range()) {
             (Some((lo, hi)), Some((a, b))) if i128::from(lo) >= a && i128::from(hi) <= b => Ok(v),
             _ => Err(format!("the sum may overflow {d}")),
