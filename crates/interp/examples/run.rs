@@ -10,6 +10,10 @@ use scalify_ir::{Module, Shape};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+/// The allocator of the `scalify` program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn read(s: &Shape, bytes: &mut &[u8]) -> Result<Value, String> {
     match s {
         Shape::Array(a) => {

@@ -462,6 +462,12 @@ pub(crate) fn binary(op: Opcode, a: Tensor, b: Tensor) -> Res<Tensor> {
         }
         DTypeClass::Float => float_binary(op, dtype, a.data, b.data)?,
         DTypeClass::Complex => match op {
+            Multiply if matches!((&a.data, &b.data), (Data::C64(_), Data::C64(_))) => {
+                match (a.data, b.data) {
+                    (Data::C64(v), Data::C64(w)) => Data::C64(map2_same(v, w, C64::mul)),
+                    _ => return unsupported("element types"),
+                }
+            }
             Add => complex2(a, b, C128::add)?,
             Subtract => complex2(a, b, C128::sub)?,
             Multiply => complex2(a, b, C128::mul)?,
@@ -549,34 +555,62 @@ pub(crate) fn select(p: &Tensor, a: Tensor, b: Tensor) -> Res<Tensor> {
     if p.dims != a.dims {
         return invalid(format!("predicate {:?} against {:?}", p.dims, a.dims));
     }
-    fn pick<T: Store>(p: &[bool], a: Arc<Vec<T>>, b: Arc<Vec<T>>) -> Arc<Vec<T>> {
-        if Arc::strong_count(&a) > 1 && Arc::strong_count(&b) == 1 {
-            return mix(b, &a, p, false);
-        }
-        mix(a, &b, p, true)
+    let (dtype, dims) = (a.dtype, a.dims);
+    // By masks, so that the loop vectorises.
+    macro_rules! blend {
+        ($($s:ident $bits:ty, $to:expr, $from:expr);*) => {
+            match (a.data, b.data) {
+                $((Data::$s(v), Data::$s(w)) => Data::$s(pick(p_data, v, w, |p, x, y| {
+                    let m = (0 as $bits).wrapping_sub(p as $bits);
+                    $from($to(x) & m | $to(y) & !m)
+                })),)*
+                (a, b) => each!(a, v => {
+                    let Some(w) = Store::take(b) else {
+                        return invalid("branches differ in element type");
+                    };
+                    Store::wrap(pick(p_data, v, w, |p, x, y| if p { x } else { y }))
+                }),
+            }
+        };
     }
-    /// Keeps `a` where `p` is `keep`, takes `b` elsewhere.
-    fn mix<T: Store>(a: Arc<Vec<T>>, b: &[T], p: &[bool], keep: bool) -> Arc<Vec<T>> {
-        let mut a = Arc::unwrap_or_clone(a);
-        super::par::update(&mut a, 1, 1, &|at, c| {
+    let data = blend!(F32 u32, f32::to_bits, f32::from_bits; F64 u64, f64::to_bits, f64::from_bits;
+        Bf16 u16, bf16::to_bits, bf16::from_bits; I32 i32, |x: i32| x, |x: i32| x;
+        U32 u32, |x: u32| x, |x: u32| x; Bool u8, |x: bool| x as u8, |x: u8| x != 0);
+    Ok(Tensor { dtype, dims, data, sizes: None })
+}
+
+/// `f(p, a, b)`, in the place of an operand that is not shared.
+fn pick<T: Store>(
+    p: &[bool],
+    a: Arc<Vec<T>>,
+    mut b: Arc<Vec<T>>,
+    f: impl Fn(bool, T, T) -> T + Sync,
+) -> Arc<Vec<T>> {
+    if Arc::strong_count(&a) > 1
+        && let Some(w) = Arc::get_mut(&mut b)
+    {
+        super::par::update(w, 1, 1, &|at, c| {
             vector(
                 #[inline(always)]
                 || {
-                    let it = c.iter_mut().zip(&b[at..]).zip(&p[at..]);
-                    it.for_each(|((x, &y), &p)| *x = if p == keep { *x } else { y });
+                    let it = c.iter_mut().zip(&a[at..]).zip(&p[at..]);
+                    it.for_each(|((y, &x), &p)| *y = f(p, x, *y));
                 },
             );
         });
-        Arc::new(a)
+        return b;
     }
-    let (dtype, dims) = (a.dtype, a.dims);
-    let data = each!(a.data, v => {
-        let Some(w) = Store::take(b.data) else {
-            return invalid("branches differ in element type");
-        };
-        Store::wrap(pick(p_data, v, w))
+    let mut a = Arc::unwrap_or_clone(a);
+    super::par::update(&mut a, 1, 1, &|at, c| {
+        vector(
+            #[inline(always)]
+            || {
+                let it = c.iter_mut().zip(&b[at..]).zip(&p[at..]);
+                it.for_each(|((x, &y), &p)| *x = f(p, *x, y));
+            },
+        );
     });
-    Ok(Tensor { dtype, dims, data, sizes: None })
+    Arc::new(a)
 }
 
 /// `clamp`: `min(max(x, lo), hi)`; the bounds may be scalars.
