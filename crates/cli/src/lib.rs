@@ -7,12 +7,14 @@
 //! (`scalify-report`).
 
 mod args;
+mod compare;
 mod convert;
 mod explain;
 mod input;
 mod inspect;
 mod output;
 mod progress;
+mod recheck;
 mod verify;
 
 use args::{Cli, Command};
@@ -67,6 +69,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Verify(a) => verify::run(a),
         Command::Inspect(a) => inspect::run(a),
         Command::Convert(a) => convert::run(a),
+        Command::Compare(a) => compare::run(a),
+        Command::Recheck(a) => recheck::run(a),
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "scalify", &mut text);
