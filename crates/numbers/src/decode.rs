@@ -73,6 +73,12 @@ impl Pair {
         Pair { e, a, ulps, complex }
     }
 
+    /// Fills only the expected values.
+    pub(crate) fn fill_expected(&self, e: &[u8], n: usize, c: &mut Chunk) {
+        values(self.e, e, &mut c.e);
+        c.e[n..].fill(0.0);
+    }
+
     /// Fills a chunk from the bytes of `n` elements of each side; `n` is at
     /// most [`CHUNK`] and the slices have as many elements.
     pub(crate) fn fill(&self, e: &[u8], a: &[u8], n: usize, c: &mut Chunk) {
