@@ -15,6 +15,8 @@ mod inspect;
 mod output;
 mod progress;
 mod recheck;
+mod replay;
+mod run;
 mod verify;
 
 use args::{Cli, Command};
@@ -67,6 +69,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     };
     let result = match &cli.command {
         Command::Verify(a) => verify::run(a),
+        Command::Replay(a) => replay::run(a),
+        Command::Run(a) => run::run(a),
         Command::Inspect(a) => inspect::run(a),
         Command::Convert(a) => convert::run(a),
         Command::Compare(a) => compare::run(a),

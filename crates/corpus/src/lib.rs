@@ -1,6 +1,8 @@
 //! Cases on disk: a folder with `case.json`, a baseline and distributed
 //! modules in several forms; and what is expected of the verdict.
 
+pub mod bugs;
+pub mod refute;
 pub mod third;
 
 use anyhow::Context;

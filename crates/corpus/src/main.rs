@@ -1,6 +1,10 @@
 //! `scalify-corpus DIR... [--form NAME]... [--only TEXT]... [-v]`: verdicts of
 //! all cases in the folders, by form, with the bars. `--layout third`: folders
-//! of partitioner records; forms are partitioners.
+//! of partitioner records; forms are partitioners. `--refute`: prove, refute
+//! and repair (`--repair SECONDS` each), with the table of all three;
+//! `--wrong`: only pairs that are different.
+//! `--terms N`: the terms of
+//! the outputs to that depth; `--each`: with the devices lifted one by one.
 
 use scalify_corpus::{Case, find, localised, module, third, word};
 use scalify_prove::Options;
@@ -16,13 +20,25 @@ fn main() -> anyhow::Result<()> {
     let mut verbose = false;
     let mut terms = 0;
     let mut records = false;
+    let mut refuting = false;
+    let mut wrong_only = false;
+    let mut plan = scalify_refute::Plan::default();
+    let mut tally = scalify_corpus::refute::Tally::default();
+    let mut each = false;
     let mut args = std::env::args().skip(1);
     while let Some(a) = args.next() {
         match a.as_str() {
             "--form" => forms.extend(args.next()),
             "--only" => only.extend(args.next()),
             "-v" => verbose = true,
+            "--refute" => refuting = true,
+            "--repair" => {
+                let s = args.next().and_then(|d| d.parse().ok()).unwrap_or(10.0);
+                plan.repair = Duration::from_secs_f64(s);
+            }
+            "--wrong" => wrong_only = true,
             "--layout" => records = args.next().is_some_and(|l| l == "third"),
+            "--each" => each = true,
             "--terms" => terms = args.next().and_then(|d| d.parse().ok()).unwrap_or(4),
             _ => dirs.push(a.into()),
         }
@@ -60,6 +76,9 @@ fn main() -> anyhow::Result<()> {
                         continue;
                     }
                 };
+                if wrong_only && case.expected == "equivalent" {
+                    continue;
+                }
                 let declared = case.claim()?;
                 let dist = match module(&dp) {
                     Ok(m) => m,
@@ -73,6 +92,13 @@ fn main() -> anyhow::Result<()> {
                 let mut claim = declared.clone();
                 if f.contains("spmd") || f.contains("opt") {
                     claim.outputs.clear();
+                }
+                if refuting {
+                    let l = tally.add(&case, &base, &dist, &claim, &plan);
+                    if verbose || l.starts_with("!!") {
+                        println!("{name:44} {f:10} {l}");
+                    }
+                    continue;
                 }
                 let t = Instant::now();
                 let o = Options { time_limit: Some(Duration::from_secs(20)), ..Options::default() };
@@ -101,7 +127,9 @@ fn main() -> anyhow::Result<()> {
                     }
                 }
                 if terms > 0 {
-                    for (ok, b, d) in scalify_prove::output_terms(&base, &dist, &claim, &o, terms) {
+                    for (ok, b, d) in
+                        scalify_prove::output_terms(&base, &dist, &claim, &o, terms, each)
+                    {
                         println!(
                             "        {}\n          base {b}\n          dist {d}",
                             if ok { "same" } else { "differ" }
@@ -158,6 +186,10 @@ fn main() -> anyhow::Result<()> {
                 }
             }
         }
+    }
+    if refuting {
+        println!("{tally}");
+        return Ok(());
     }
     println!("right pairs proved   {proved}/{right}");
     println!("wrong pairs proved   {false_proofs}/{wrong} (must be 0)");

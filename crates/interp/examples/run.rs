@@ -1,7 +1,7 @@
-//! Runs HLO text files: `run DIR [--f64] [--time]` takes every `X.hlo` of DIR with
+//! Runs HLO text files: `run DIR [--f64] [--time N]` takes every `X.hlo` of DIR with
 //! `X.in` (the parameters' elements of device 0, 1, .. one after another, row-major, little
 //! endian) and writes `X.out` (the same for the result's leaves) or `X.err`.
-//! `--time` prints the best of eight runs in milliseconds.
+//! `--time N` prints the median of N runs in milliseconds.
 //! A first line `// replicas=R partitions=P` of the text sets the devices.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
@@ -9,6 +9,10 @@ use scalify_interp::{Accumulate, RunOptions, Tensor, Value, run};
 use scalify_ir::{Module, Shape};
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+/// The allocator of the `scalify` program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn read(s: &Shape, bytes: &mut &[u8]) -> Result<Value, String> {
     match s {
@@ -39,7 +43,7 @@ fn number(text: &str, key: &str) -> usize {
     at.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(1)
 }
 
-fn one(path: &Path, accumulate: Accumulate, time: bool) -> Result<Vec<u8>, String> {
+fn one(path: &Path, accumulate: Accumulate, runs: usize) -> Result<Vec<u8>, String> {
     let text = std::fs::read_to_string(path).map_err(|e| e.to_string())?;
     let module: Module = scalify_hlo::parse(&text).map_err(|e| e.to_string())?;
     let input = std::fs::read(path.with_extension("in")).unwrap_or_default();
@@ -58,14 +62,17 @@ fn one(path: &Path, accumulate: Accumulate, time: bool) -> Result<Vec<u8>, Strin
         time_limit: Some(Duration::from_secs(60)),
         ..Default::default()
     };
-    if time {
-        let mut best = f64::INFINITY;
-        for _ in 0..8 {
+    if runs > 0 {
+        let mut times = Vec::new();
+        for _ in 0..runs {
             let t = Instant::now();
-            run(&module, None, &inputs, options()).map_err(|e| e.to_string())?;
-            best = best.min(t.elapsed().as_secs_f64() * 1e3);
+            let out = run(&module, None, &inputs, options()).map_err(|e| e.to_string())?;
+            times.push(t.elapsed().as_secs_f64() * 1e3);
+            drop(out);
         }
-        println!("{} {best:.3}", path.file_stem().map_or("".into(), |s| s.to_string_lossy()));
+        times.sort_by(f64::total_cmp);
+        let median = times[runs / 2];
+        println!("{} {median:.4}", path.file_stem().map_or("".into(), |s| s.to_string_lossy()));
     }
     let result = run(&module, None, &inputs, options()).map_err(|e| e.to_string())?;
     let mut out = Vec::new();
@@ -76,16 +83,17 @@ fn one(path: &Path, accumulate: Accumulate, time: bool) -> Result<Vec<u8>, Strin
 fn main() -> std::io::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let wide = args.iter().any(|a| a == "--f64");
-    let time = args.iter().any(|a| a == "--time");
+    let at = args.iter().position(|a| a == "--time");
+    let runs = at.and_then(|i| args.get(i + 1)?.parse().ok()).unwrap_or(0);
     let accumulate = if wide { Accumulate::F64 } else { Accumulate::Plain };
     let Some(dir) = args.first() else {
-        eprintln!("usage: run DIR [--f64] [--time]");
+        eprintln!("usage: run DIR [--f64] [--time N]");
         return Ok(());
     };
     let mut files: Vec<_> = std::fs::read_dir(dir)?.filter_map(|e| e.ok()).collect();
     files.sort_by_key(|f| f.path());
     for f in files.iter().map(|f| f.path()).filter(|p| p.extension().is_some_and(|e| e == "hlo")) {
-        match one(&f, accumulate, time) {
+        match one(&f, accumulate, runs) {
             Ok(b) => std::fs::write(f.with_extension("out"), b)?,
             Err(e) => std::fs::write(f.with_extension("err"), e)?,
         }

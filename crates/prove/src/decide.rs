@@ -16,6 +16,7 @@ use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use scalify_claim::{Claim, Placement};
 use scalify_ir::{InstrId, Module, Opcode, Shape};
+use scalify_terms::special::Special;
 use scalify_terms::variants::VariantLimits;
 use scalify_terms::{ClassId, Coef, Dt, Lins, Rules, Store, Val};
 use smallvec::SmallVec;
@@ -118,8 +119,17 @@ impl Watcher for DistWatch<'_> {
         if rec.failed.is_some() {
             return;
         }
-        let Some(t) = &mut rec.tv else { return };
-        rec.base = self.index.find(&t.val);
+        let mut vals: SmallVec<[Val; 1]> = match (&rec.tv, &rec.each) {
+            (Some(t), _) => SmallVec::from_elem(t.val.clone(), 1),
+            (None, Some(ts)) => ts.iter().map(|t| t.val.clone()).collect(),
+            _ => return,
+        };
+        let index = self.index;
+        let found = |vals: &[Val]| -> Option<u32> {
+            let first = index.find(vals.first()?)?;
+            vals[1..].iter().all(|v| index.find(v).is_some()).then_some(first)
+        };
+        rec.base = found(&vals);
         if rec.base.is_some() || !self.search {
             return;
         }
@@ -140,24 +150,38 @@ impl Watcher for DistWatch<'_> {
         // Products of several matrices are associated differently (absorbed
         // projections): a dot of an unmatched dot is worth a search too.
         let deep = st.rules.finite && op == Opcode::Dot;
-        if !(reduction || deep || (ready && worth)) || t.val.dt == Dt::BOOL {
+        if !(reduction || deep || (ready && worth)) || vals[0].dt == Dt::BOOL {
             return;
         }
-        let index = self.index;
-        // A multiple of a baseline value has its form already.
-        if index.find_class(t.val.r.class).is_some() {
+        let mut changed = false;
+        for val in vals.iter_mut() {
+            // A multiple of a baseline value has its form already.
+            if index.find_class(val.r.class).is_some() {
+                continue;
+            }
+            let hit = st.search_variants(val, VariantLimits::default(), |_, w| {
+                index.find_class(w.r.class).is_some()
+            });
+            if let Some(w) = hit {
+                let before = st.show(val, 2);
+                let after = st.show(&w, 2);
+                self.events.push((all.len() as u32, format!("{before}  =  {after}")));
+                self.replaced += 1;
+                *val = w;
+                changed = true;
+            }
+        }
+        if !changed {
             return;
         }
-        let hit = st.search_variants(&t.val, VariantLimits::default(), |_, w| {
-            index.find_class(w.r.class).is_some()
-        });
-        if let Some(w) = hit {
-            let before = st.show(&t.val, 2);
-            let after = st.show(&w, 2);
-            self.events.push((all.len() as u32, format!("{before}  =  {after}")));
-            self.replaced += 1;
-            t.val = w;
-            rec.base = self.index.find(&t.val);
+        rec.base = found(&vals);
+        match (&mut rec.tv, &mut rec.each) {
+            (Some(t), _) => t.val = vals.remove(0),
+            (None, Some(ts)) => {
+                *ts =
+                    ts.iter().zip(vals).map(|(t, val)| Tv { val, dims: t.dims.clone() }).collect();
+            }
+            _ => {}
         }
     }
 }
@@ -235,6 +259,9 @@ fn param_values(l: &mut Lifter<'_>, p: &Problem, dist: bool, claim: &Claim) -> V
         };
         vals.push(Lv::T(t));
     }
+    if l.each {
+        vals = vals.into_iter().map(|v| l.spread(&v).unwrap_or_else(|_| Lv::Token)).collect();
+    }
     // Back into the parameters' tuples.
     let params = &l.m.entry_comp().params;
     let mut out: Vec<Lv> = Vec::new();
@@ -272,7 +299,7 @@ fn output_leaves(v: &Lv, rec: u32, recs: &[Lifted], m: &Module) -> Vec<(Lv, u32)
     }
 }
 
-/// One attempt under the given laws.
+/// One attempt under the given laws; `each`: devices are lifted one by one.
 pub(crate) fn attempt(
     base: &Module,
     dist: &Module,
@@ -280,6 +307,7 @@ pub(crate) fn attempt(
     p: &Problem,
     rules: Rules,
     prime: bool,
+    each: bool,
     start: Instant,
     options: &Options<'_>,
 ) -> Attempt {
@@ -328,6 +356,7 @@ pub(crate) fn attempt(
             DIST_TAG,
         );
         l.replica_mode = p.replica_mode;
+        l.each = each;
         let args = param_values(&mut l, p, true, claim);
         let (v, rec) = l.run(args);
         (v, rec, std::mem::take(&mut l.lifted), std::mem::take(&mut l.paths), l.stop)
@@ -351,21 +380,11 @@ pub(crate) fn attempt(
             RegionInfo::of(dist),
             DIST_TAG,
         );
+        l.each = each;
         for k in 0..n {
             let none = (Lv::Token, u32::MAX);
             let (x, y) = (b.get(k).unwrap_or(&none), d.get(k).unwrap_or(&none));
-            outputs.push(check_output(
-                &mut l,
-                k,
-                x,
-                y,
-                bs.get(k),
-                ds.get(k),
-                p,
-                claim,
-                dist,
-                &index,
-            ));
+            outputs.push(check_output(&mut l, k, x, y, bs.get(k), ds.get(k), p, claim, dist));
         }
     }
     Attempt {
@@ -392,7 +411,6 @@ fn check_output(
     p: &Problem,
     claim: &Claim,
     dist: &Module,
-    index: &BaseIndex,
 ) -> OutputCheck {
     let mut out = OutputCheck {
         base: x.0.tensor().cloned(),
@@ -404,7 +422,7 @@ fn check_output(
         reason: None,
         assumed: None,
     };
-    let (Some(b), Some(d)) = (out.base.clone(), out.dist.clone()) else {
+    let (Some(b), Lv::T(_) | Lv::Each(_)) = (out.base.clone(), &y.0) else {
         // Tokens on both sides carry nothing.
         let both = matches!((&x.0, &y.0), (Lv::Token, Lv::Token)) && bs.is_some() && ds.is_some();
         out.proved = both;
@@ -421,61 +439,16 @@ fn check_output(
         out.reason = Some(format!("the output is {} here, {} in the baseline", s.dtype, g.dtype));
         return out;
     }
-    // The declared layout, else what the shapes allow.
-    let name = format!("#{k}");
-    let mut tries: Vec<(Placement, Option<String>)> = Vec::new();
-    let whole = Placement::replicated(g.dims.len(), p.devices as u32);
-    let mesh = scalify_claim::Mesh::new(p.mesh.clone()).ok();
-    if let (Some(spec), Some(mesh)) = (claim.output_spec(k, &[&name]), &mesh) {
-        match Placement::from_spec(mesh, spec, g.dims.len()) {
-            Ok(q) if q.local_shape(&g.dims).is_some_and(|z| z[..] == s.dims[..]) => {
-                tries.push((q, None));
-            }
-            Ok(_) if g.dims == s.dims => tries.push((whole, None)),
-            Ok(q) => {
-                let z = q.local_shape(&g.dims);
-                out.reason = Some(format!(
-                    "declared {spec}: each device would hold {z:?}, the output is {s}"
-                ));
-                return out;
-            }
-            Err(e) => {
-                out.reason = Some(format!("declared {spec}: {e}"));
-                return out;
-            }
-        }
-    } else if g.dims == s.dims {
-        tries.push((whole, None));
-    } else {
-        let annotated = dist.header.spmd_output_sharding.as_ref().and_then(|o| {
-            let leaf = match &o.kind {
-                scalify_ir::ShardingKind::Tuple(t) => t.get(k)?,
-                _ => o,
-            };
-            Placement::from_op_sharding(leaf, g.dims.len(), p.devices as u32).ok()
-        });
-        match annotated.filter(|q| q.local_shape(&g.dims).is_some_and(|z| z[..] == s.dims[..])) {
-            Some(q) => tries.push((q, None)),
-            None => {
-                for q in problem::candidates(&p.mesh, p.devices, &g.dims, &s.dims, 64) {
-                    let text = match mesh.as_ref().and_then(|m| q.to_spec(m)) {
-                        Some(spec) => format!("output {k} is laid out as {spec}"),
-                        None => format!("output {k} is split into whole tiles in device order"),
-                    };
-                    tries.push((q, Some(text)));
-                }
-            }
-        }
-        if tries.is_empty() {
-            out.reason = Some(format!(
-                "no layout is declared, and {s} is no even split of {g} over the mesh"
-            ));
+    let tries = match problem::output_layouts(p, claim, dist, k, g, s) {
+        Ok(t) => t,
+        Err(e) => {
+            out.reason = Some(e);
             return out;
         }
-    }
+    };
     if p.local_inputs && g.dims == s.dims {
         // Two per-device programs: the same value on each device.
-        out.proved = same_value(l.st, &b, &d);
+        out.proved = y.0.tensor().is_some_and(|d| same_value(l.st, &b, d));
         if out.proved {
             out.placement = Some(Placement::replicated(g.dims.len(), p.devices as u32));
         } else {
@@ -484,8 +457,9 @@ fn check_output(
         return out;
     }
     let mut last = None;
+    let mut sp = [Special::default(), Special::deep()];
     for (q, assumed) in tries {
-        match same_in_layout(l, &b, &d, &q, index) {
+        match same_in_layout(l, &b, &y.0, &q, &mut sp) {
             Ok(()) => {
                 out.proved = true;
                 out.placement = Some(q);
@@ -503,12 +477,42 @@ fn check_output(
 fn same_in_layout(
     l: &mut Lifter<'_>,
     b: &Tv,
-    d: &Tv,
+    d: &Lv,
     q: &Placement,
-    index: &BaseIndex,
+    sp: &mut [Special; 2],
 ) -> Result<(), String> {
     let want = l.to_local(b, q)?;
+    let d = match d {
+        // The same on all devices, as far as the terms show.
+        Lv::T(d) if l.each => {
+            for k in 0..l.dev.count {
+                let own = l.at_device(&want, k).ok_or("index arithmetic is out of reach")?;
+                if !same_value(l.st, &own, d) && !same_narrowed(l.st, &own, d, sp) {
+                    return Err(format!("is not the baseline's output on device {k}"));
+                }
+                // A baseline value that is whole on every device is the same.
+                if !l.dev.digits.iter().any(|x| l.st.ref_mentions(&want.val.r, x.0)) {
+                    break;
+                }
+            }
+            return Ok(());
+        }
+        Lv::T(d) => d,
+        Lv::Each(ts) if ts.len() as i64 == l.dev.count => {
+            for (k, t) in ts.iter().enumerate() {
+                let own = l.at_device(&want, k as i64).ok_or("index arithmetic is out of reach")?;
+                if !same_value(l.st, &own, t) && !same_narrowed(l.st, &own, t, sp) {
+                    return Err(format!("is not the baseline's output on device {k}"));
+                }
+            }
+            return Ok(());
+        }
+        _ => return Err("is no array".to_owned()),
+    };
     if same_value(l.st, &want, d) {
+        return Ok(());
+    }
+    if l.st.len() < MAX_NARROW && same_narrowed(l.st, &want, d, sp) {
         return Ok(());
     }
     if want.val.r.class == d.val.r.class && want.val.coef == d.val.coef {
@@ -520,7 +524,6 @@ fn same_in_layout(
             ratio(l.st, d.val.coef, want.val.coef)
         ));
     }
-    let _ = index;
     Err("is not related to the baseline's output".to_owned())
 }
 
@@ -547,6 +550,18 @@ pub(crate) fn same_value(st: &mut Store, a: &Tv, b: &Tv) -> bool {
     a.val == b.val
 }
 
+/// Equality of two values of the same local shape where reads of parts are
+/// pushed into the definitions.
+fn same_narrowed(st: &mut Store, a: &Tv, b: &Tv, sp: &mut [Special; 2]) -> bool {
+    let (mut a, mut b) = (a.clone(), b.clone());
+    for _ in 0..2 {
+        if st.align(&mut a, &mut b).is_none() {
+            return false;
+        }
+    }
+    sp.iter_mut().any(|sp| st.same_by_parts(&a.val, &b.val, sp, 6))
+}
+
 fn sums_over_devices(m: &Module) -> bool {
     m.instrs.iter().any(|i| {
         matches!(i.opcode, Opcode::AllReduce | Opcode::AllReduceStart | Opcode::ReduceScatter)
@@ -562,6 +577,31 @@ fn proved(a: &Attempt) -> bool {
     a.stop.is_none() && !a.outputs.is_empty() && a.outputs.iter().all(|o| o.proved)
 }
 
+/// Most records, over all devices, of an attempt that lifts them one by one.
+const MAX_EACH: usize = 200_000;
+/// Most terms of an attempt whose outputs are compared in parts.
+const MAX_NARROW: usize = 40_000;
+/// Most devices that are lifted one by one.
+const MAX_DEVICES: i64 = 16;
+
+/// True if devices may do different work: then each is worth a look.
+fn tells_devices_apart(m: &Module) -> bool {
+    m.instrs.iter().any(|i| {
+        matches!(
+            i.opcode,
+            Opcode::PartitionId
+                | Opcode::ReplicaId
+                | Opcode::CollectivePermute
+                | Opcode::CollectivePermuteStart
+                | Opcode::CollectiveBroadcast
+        )
+    })
+}
+
+fn grade_of(a: &Attempt) -> Grade {
+    if a.st.log.is_empty() { Grade::Reassociated } else { Grade::UnderAssumptions }
+}
+
 /// Tries the weakest laws that suffice.
 fn best(
     base: &Module,
@@ -571,40 +611,65 @@ fn best(
     options: &Options<'_>,
 ) -> (Attempt, Option<Grade>) {
     let start = Instant::now();
-    let run =
-        |rules: Rules, prime: bool| attempt(base, dist, claim, p, rules, prime, start, options);
-    let (reals, finite) = (true, true);
-    if !sums_over_devices(dist) && p.errors.is_empty() {
-        let a = run(Rules { reals: false, finite: false }, false);
+    let run = |rules: Rules, prime: bool, each: bool| {
+        attempt(base, dist, claim, p, rules, prime, each, start, options)
+    };
+    let exact = Rules { reals: false, finite: false };
+    let reals = Rules { reals: true, finite: false };
+    let finite = Rules { reals: true, finite: true };
+    let moves_only = !sums_over_devices(dist) && p.errors.is_empty();
+    if moves_only {
+        let a = run(exact, false, false);
         if proved(&a) {
             return (a, Some(Grade::Exact));
         }
     }
-    let a = run(Rules { reals, finite: false }, false);
+    let a = run(reals, false, false);
     if proved(&a) {
-        let g = if a.st.log.is_empty() { Grade::Reassociated } else { Grade::UnderAssumptions };
+        let g = grade_of(&a);
         return (a, Some(g));
     }
     if a.stop.is_some() {
         return (a, None);
     }
-    let a = run(Rules { reals, finite }, false);
+    let mut a = run(finite, false, false);
     if proved(&a) {
-        let g = if a.st.log.is_empty() { Grade::Reassociated } else { Grade::UnderAssumptions };
+        let g = grade_of(&a);
         return (a, Some(g));
     }
     // Groups across parts of an axis need finer digits.
     let split = a.st.lins.has_device_tables()
         || a.dist.iter().any(|r| r.failed.as_deref().is_some_and(|f| f.contains("device")));
     if split && a.stop.is_none() {
-        let b = run(Rules { reals, finite }, true);
+        let b = run(finite, true, false);
         if proved(&b) {
-            return (b, Some(Grade::UnderAssumptions));
+            let g = grade_of(&b);
+            return (b, Some(g));
         }
         if b.outputs.iter().filter(|o| o.proved).count()
             > a.outputs.iter().filter(|o| o.proved).count()
         {
-            return (b, None);
+            a = b;
+        }
+    }
+    // Devices one by one: all laws first, as most attempts fail with any.
+    let small = p.devices > 1
+        && p.devices <= MAX_DEVICES
+        && a.dist.len().saturating_mul(p.devices as usize) <= MAX_EACH;
+    if a.stop.is_none() && p.errors.is_empty() && !p.base_spmd && small && tells_devices_apart(dist)
+    {
+        let e = run(finite, false, true);
+        if proved(&e) {
+            if moves_only {
+                let w = run(exact, false, true);
+                if proved(&w) {
+                    return (w, Some(Grade::Exact));
+                }
+            }
+            let w = run(reals, false, true);
+            let e = if proved(&w) { w } else { e };
+            let g = grade_of(&e);
+            return (e, Some(g));
         }
     }
     (a, None)
@@ -842,7 +907,8 @@ fn assumptions(a: &Attempt, p: &Problem, base: &Module, dist: &Module) -> Vec<As
             "x / x = 1" => AssumptionKind::NonZero,
             _ => AssumptionKind::Finite,
         };
-        let constant = u.law.starts_with("a constant stands");
+        let constant =
+            u.law.starts_with("a constant stands") || u.law == scalify_terms::arith::MASK;
         let text = if constant { u.law.to_owned() } else { format!("{} (finite values)", u.law) };
         out.push(Assumption { kind, text, at });
     }
@@ -862,23 +928,30 @@ pub(crate) fn explain(
     relate::explain(&mut a, base, dist, instr)
 }
 
-/// Terms of the outputs, baseline and distributed, in index notation, with
-/// the distributed expected in the proved or first tried layout.
+/// Terms of the outputs, baseline and distributed, in index notation. `each`:
+/// of the attempt that lifts the devices one by one, on the last device.
 pub(crate) fn output_terms(
     base: &Module,
     dist: &Module,
     claim: &Claim,
     options: &Options<'_>,
     depth: u32,
+    each: bool,
 ) -> Vec<(bool, String, String)> {
     let p = problem::setup(base, dist, claim);
-    let (a, _) = best(base, dist, claim, &p, options);
+    let a = if each {
+        let rules = Rules { reals: true, finite: true };
+        attempt(base, dist, claim, &p, rules, false, true, Instant::now(), options)
+    } else {
+        best(base, dist, claim, &p, options).0
+    };
+    let show = |t: Option<&Tv>| t.map(|t| a.st.show(&t.val, depth)).unwrap_or_default();
     a.outputs
         .iter()
         .map(|o| {
-            let s =
-                |t: &Option<Tv>| t.as_ref().map(|t| a.st.show(&t.val, depth)).unwrap_or_default();
-            (o.proved, s(&o.base), s(&o.dist))
+            let each = a.dist.get(o.dist_rec as usize).and_then(|r| r.each.as_ref());
+            let d = o.dist.as_ref().or_else(|| each.and_then(|e| e.last()));
+            (o.proved, show(o.base.as_ref()), show(d))
         })
         .collect()
 }

@@ -88,13 +88,16 @@ fn on_big_stack<T: Send>(f: impl FnOnce() -> T + Send) -> Option<T> {
 }
 
 /// Terms of the outputs in index notation, to a depth: whether proved, the
-/// baseline's, the distributed program's. For people who extend the prover.
+/// baseline's, the distributed program's. `each`: where the devices are lifted
+/// one by one, on the last device. For people who extend the prover.
 pub fn output_terms(
     base: &Module,
     dist: &Module,
     claim: &Claim,
     options: &Options<'_>,
     depth: u32,
+    each: bool,
 ) -> Vec<(bool, String, String)> {
-    on_big_stack(|| decide::output_terms(base, dist, claim, options, depth)).unwrap_or_default()
+    on_big_stack(|| decide::output_terms(base, dist, claim, options, depth, each))
+        .unwrap_or_default()
 }

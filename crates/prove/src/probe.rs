@@ -72,6 +72,8 @@ pub struct How<'a> {
     pub prime: bool,
     /// Ids in groups without channel are device ids.
     pub replica_mode: bool,
+    /// Devices are lifted one by one.
+    pub each: bool,
     /// Laws.
     pub rules: Rules,
     /// Input leaf differs between devices: its term has the device digits as
@@ -99,9 +101,15 @@ pub fn lift(m: &Module, how: &How<'_>) -> Lifting {
             0,
         );
         l.replica_mode = how.replica_mode;
+        l.each = how.each;
         let mut k = 0;
         let params: Vec<Lv> =
             m.entry_comp().params.iter().map(|&p| input(&mut l, m.shape(p), &mut k, how)).collect();
+        let params = if how.each {
+            params.iter().map(|v| l.spread(v).unwrap_or(Lv::Token)).collect()
+        } else {
+            params
+        };
         l.run(params);
         std::mem::take(&mut l.lifted)
     };
@@ -142,11 +150,19 @@ fn array(l: &mut Lifter<'_>, a: &ArrayShape, k: usize, how: &How<'_>) -> Tv {
     Tv { val: l.st.param(id, dt_of(a.dtype), &sizes, &m), dims }
 }
 
-/// Lifts both modules of a problem and searches variants as for a proof.
-pub fn pair(base: &Module, dist: &Module, claim: &Claim, rules: Rules, prime: bool) -> Pair {
+/// Lifts both modules of a problem and searches variants as for a proof;
+/// `each`: devices one by one.
+pub fn pair(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    rules: Rules,
+    prime: bool,
+    each: bool,
+) -> Pair {
     let problem = problem::setup(base, dist, claim);
     let o = Options::default();
-    let a = decide::attempt(base, dist, claim, &problem, rules, prime, Instant::now(), &o);
+    let a = decide::attempt(base, dist, claim, &problem, rules, prime, each, Instant::now(), &o);
     let Attempt { st, dev, base, dist, constants, .. } = a;
     Pair { store: st, devices: dev, base, dist, constants, problem }
 }

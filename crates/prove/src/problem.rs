@@ -1,7 +1,7 @@
 //! What is to be proved: devices, pairing of inputs, placements.
 
 use scalify_claim::{Claim, Mesh, Placement, Selector};
-use scalify_ir::{Attrs, InstrId, Module, Shape};
+use scalify_ir::{ArrayShape, Attrs, InstrId, Module, Shape};
 
 /// One array leaf of an entry parameter or result.
 #[derive(Clone, Debug)]
@@ -32,6 +32,8 @@ pub struct InputPair {
     pub base: Option<usize>,
     /// Placement; `None`: the program takes the whole array.
     pub placement: Option<Placement>,
+    /// Neither declared nor annotated: the first placement that fits.
+    pub inferred: bool,
 }
 
 /// The problem.
@@ -311,7 +313,9 @@ fn pair(p: &mut Problem, claim: &Claim) {
             }
         }
     }
-    p.pairs = (0..n).map(|d| InputPair { dist: d, base: of[d], placement: None }).collect();
+    p.pairs = (0..n)
+        .map(|d| InputPair { dist: d, base: of[d], placement: None, inferred: false })
+        .collect();
 }
 
 /// The only way to map `left` into `free` in order such that shapes fit;
@@ -424,6 +428,7 @@ fn place(p: &mut Problem, dist: &Module, claim: &Claim) {
             found = infer(&p.mesh, p.devices, &g.dims, &l.dims);
             if found.is_some() {
                 inferred += 1;
+                p.pairs[k].inferred = true;
             }
         }
         match found {
@@ -449,6 +454,68 @@ fn place(p: &mut Problem, dist: &Module, claim: &Claim) {
             p.errors.push(format!("--assume {}: no such input", a.selector));
         }
     }
+}
+
+/// Layouts in which output leaf `k` (`global` in the baseline, `local` in the
+/// distributed program) may be: the declared one alone, else those that the
+/// annotations and shapes allow, each with the sentence that assumes it.
+///
+/// # Errors
+/// Why no layout fits.
+pub fn output_layouts(
+    p: &Problem,
+    claim: &Claim,
+    dist: &Module,
+    k: usize,
+    global: &ArrayShape,
+    local: &ArrayShape,
+) -> Result<Vec<(Placement, Option<String>)>, String> {
+    let (g, s) = (global, local);
+    let name = format!("#{k}");
+    let whole = Placement::replicated(g.dims.len(), p.devices as u32);
+    let mesh = Mesh::new(p.mesh.clone()).ok();
+    if let (Some(spec), Some(mesh)) = (claim.output_spec(k, &[&name]), &mesh) {
+        return match Placement::from_spec(mesh, spec, g.dims.len()) {
+            Ok(q) if q.local_shape(&g.dims).is_some_and(|z| z[..] == s.dims[..]) => {
+                Ok(vec![(q, None)])
+            }
+            Ok(_) if g.dims == s.dims => Ok(vec![(whole, None)]),
+            Ok(q) => {
+                let z = q.local_shape(&g.dims);
+                Err(format!("declared {spec}: each device would hold {z:?}, the output is {s}"))
+            }
+            Err(e) => Err(format!("declared {spec}: {e}")),
+        };
+    }
+    if g.dims == s.dims {
+        return Ok(vec![(whole, None)]);
+    }
+    let annotated = dist.header.spmd_output_sharding.as_ref().and_then(|o| {
+        let leaf = match &o.kind {
+            scalify_ir::ShardingKind::Tuple(t) => t.get(k)?,
+            _ => o,
+        };
+        Placement::from_op_sharding(leaf, g.dims.len(), p.devices as u32).ok()
+    });
+    if let Some(q) =
+        annotated.filter(|q| q.local_shape(&g.dims).is_some_and(|z| z[..] == s.dims[..]))
+    {
+        return Ok(vec![(q, None)]);
+    }
+    let mut tries = Vec::new();
+    for q in candidates(&p.mesh, p.devices, &g.dims, &s.dims, 64) {
+        let text = match mesh.as_ref().and_then(|m| q.to_spec(m)) {
+            Some(spec) => format!("output {k} is laid out as {spec}"),
+            None => format!("output {k} is split into whole tiles in device order"),
+        };
+        tries.push((q, Some(text)));
+    }
+    if tries.is_empty() {
+        return Err(format!(
+            "no layout is declared, and {s} is no even split of {g} over the mesh"
+        ));
+    }
+    Ok(tries)
 }
 
 /// Placements that make `local` of `global`: each split dimension over mesh

@@ -49,6 +49,9 @@ impl Store {
 
     /// A function applied pointwise, without laws.
     pub fn ew(&mut self, f: Sym, dt: Dt, commutative: bool, args: &[Val]) -> Val {
+        if commutative {
+            self.commutative.insert(f);
+        }
         let args = args.iter().map(Self::arg).collect();
         self.node(Op::Ew(f), dt, commutative, args)
     }
@@ -93,6 +96,10 @@ impl Store {
                 self.push_term(Self::arg(t), &mut flat, &mut lin, dt)?;
             }
         }
+        if dt == Dt::INT && flat.len() > 1 {
+            self.combine_terms(&mut flat)?;
+            while self.join_argmax(&mut flat)? {}
+        }
         if dt == Dt::INT && !lin.is_empty() {
             let mut l = self.lins.combine(&lin)?;
             if flat.is_empty() {
@@ -118,6 +125,11 @@ impl Store {
             }
         }
         self.combine_terms(&mut flat)?;
+        if dt != Dt::INT && flat.len() > 1 && self.pull_exp(dt, &mut flat)? {
+            let terms: SmallVec<[Val; 8]> =
+                flat.iter().map(|a| Val { coef: a.coef, r: a.r.clone(), dt }).collect();
+            return self.add(dt, &terms);
+        }
         if dt != Dt::INT
             && (self.gather_series(dt, &mut flat, |s, dt, v, z| s.sum(dt, v, &[z]))
                 || self.join_sums(dt, &mut flat))
@@ -190,17 +202,100 @@ impl Store {
         }
         let n = out.len();
         // inf - inf and NaN - NaN are NaN.
-        let nan = out.iter().find(|a| a.coef == Coef::ZERO && self.is_not_finite(&a.r)).cloned();
-        if let Some(a) = nan {
-            let v = self.special(self.class(a.r.class).dt, NAN);
-            out.push(Self::arg(&v));
+        let mut lost: Factors = SmallVec::new();
+        for a in &out {
+            if a.coef == Coef::ZERO && self.may_be_infinite(&a.r) {
+                let v = self.zero_times(&a.r);
+                lost.push(Self::arg(&v));
+            }
+        }
+        if out.iter().any(|a| a.coef == Coef::ZERO && self.class(a.r.class).doubtful) {
+            return None;
         }
         out.retain(|a| a.coef != Coef::ZERO);
+        out.extend(lost);
         if out.len() < n {
             self.assume("x - x = 0");
         }
         *flat = out;
         Some(())
+    }
+
+    /// `0 * x` of an `x` that may be infinite: NaN there.
+    fn zero_times(&mut self, r: &Ref) -> Val {
+        let dt = self.class(r.class).dt;
+        if matches!(self.class(r.class).op, Op::Const(NEG_INF | NAN)) {
+            return self.special(dt, NAN);
+        }
+        let s = self.sym("zero-times");
+        self.ew(s, dt, false, &[Val { coef: Coef::ONE, r: r.clone(), dt }])
+    }
+
+    /// `e u + e v = e (u + v)` for an exponential `e` that several terms have
+    /// as a factor. True if terms were put together.
+    fn pull_exp(&mut self, dt: Dt, flat: &mut Factors) -> Option<bool> {
+        let exp = Op::Ew(self.known.exp);
+        // The exponential in each term, with its power.
+        let mut factor: SmallVec<[Option<(Ref, i32)>; 4]> = SmallVec::new();
+        for a in flat.iter() {
+            let c = self.class(a.r.class);
+            factor.push(if c.op == exp {
+                Some((a.r.clone(), 1))
+            } else if c.op == Op::Prod
+                && c.dt == dt
+                && c.args.iter().any(|x| self.class(x.r.class).op == exp)
+            {
+                let (f, _) = self.open(&a.r)?;
+                f.into_iter().find(|x| self.class(x.r.class).op == exp).map(|x| (x.r, x.pow))
+            } else {
+                None
+            });
+        }
+        for i in 0..flat.len() {
+            let Some((e, pow)) = factor[i].clone() else { continue };
+            let same: SmallVec<[usize; 4]> = (i..flat.len())
+                .filter(|&k| factor[k].as_ref().is_some_and(|f| f.0 == e && f.1 == pow))
+                .collect();
+            if same.len() < 2 {
+                continue;
+            }
+            let mut rest: SmallVec<[Val; 4]> = SmallVec::new();
+            for &k in &same {
+                let a = &flat[k];
+                if a.r == e {
+                    rest.push(self.constant(dt, a.coef));
+                    continue;
+                }
+                let (mut f, _) = self.open(&a.r.clone())?;
+                let at = f.iter().position(|x| x.r == e && x.pow == pow)?;
+                f.remove(at);
+                let mut k = flat[k].coef;
+                for x in f.iter_mut() {
+                    k = self.coefs.mul(k, x.coef)?;
+                    x.coef = Coef::ONE;
+                }
+                rest.push(self.product(dt, k, f)?);
+            }
+            let s = self.add(dt, &rest)?;
+            let e = Arg { coef: Coef::ONE, pow, r: e };
+            let p = self.product(
+                dt,
+                s.coef,
+                SmallVec::from_iter([e, Arg { coef: Coef::ONE, pow: 1, r: s.r }]),
+            )?;
+            let mut out: Factors = SmallVec::new();
+            for (k, a) in flat.drain(..).enumerate() {
+                if !same.contains(&k) {
+                    out.push(a);
+                }
+            }
+            if p.coef != Coef::ZERO {
+                out.push(Self::arg(&p));
+            }
+            *flat = out;
+            return Some(true);
+        }
+        Some(false)
     }
 
     fn add_exact(&mut self, dt: Dt, terms: &[Val]) -> Option<Val> {
@@ -211,7 +306,26 @@ impl Store {
         Some(acc)
     }
 
-    /// `a * b`.
+    /// The product that a program computes. Where one factor selects and the
+    /// other may be infinite it is not a selection: `0 * inf` is NaN.
+    pub fn multiply(&mut self, dt: Dt, a: &Val, b: &Val) -> Option<Val> {
+        if self.rules.reals && dt != Dt::INT {
+            for (x, y) in [(a, b), (b, a)] {
+                if self.selects(&x.r) && self.may_be_infinite(&y.r) {
+                    return Some(self.ew(self.known.mul, dt, true, &[a.clone(), b.clone()]));
+                }
+            }
+        }
+        self.mul(dt, a, b)
+    }
+
+    fn selects(&self, r: &Ref) -> bool {
+        let c = self.class(r.class);
+        self.is_indicator(r)
+            || matches!(c.op, Op::Prod | Op::Sum) && c.args.iter().any(|a| self.is_indicator(&a.r))
+    }
+
+    /// `a * b`, where a factor that is an indicator selects.
     pub fn mul(&mut self, dt: Dt, a: &Val, b: &Val) -> Option<Val> {
         self.prod(dt, &[(a.clone(), 1), (b.clone(), 1)])
     }
@@ -259,8 +373,11 @@ impl Store {
     /// A product in normal form from factors with coefficient 1.
     pub(crate) fn product(&mut self, dt: Dt, mut coef: Coef, f: Factors) -> Option<Val> {
         if coef == Coef::ZERO {
-            if f.iter().any(|a| a.pow > 0 && self.is_not_finite(&a.r)) {
-                return Some(self.special(dt, NAN));
+            if let Some(a) = f.iter().find(|a| a.pow > 0 && self.may_be_infinite(&a.r)) {
+                return Some(self.zero_times(&a.r.clone()));
+            }
+            if f.iter().any(|a| self.class(a.r.class).doubtful) {
+                return None;
             }
             if !f.is_empty() && dt != Dt::INT {
                 self.assume("0 * x = 0");
@@ -366,7 +483,11 @@ impl Store {
                 let (p, _) = self.open(&flat[i].r.clone())?;
                 let q = self.val_of(&p[0]);
                 let v = self.indicator(dt, &q);
-                if v.coef == Coef::ONE && self.is_indicator(&v.r) {
+                let not = |(k, a): (usize, &Arg)| k != i && self.is_doubtful(&a.r);
+                if v.coef == Coef::ONE
+                    && self.is_indicator(&v.r)
+                    && !flat.iter().enumerate().any(not)
+                {
                     self.assume("0 * x = 0");
                     flat[i].r = v.r;
                 }
@@ -383,7 +504,9 @@ impl Store {
                     Some(l)
                         if l.r == a.r
                             && ((l.pow > 0) == (a.pow > 0)
-                                || !(self.is_indicator(&l.r) || self.is_not_finite(&l.r))) =>
+                                || !(self.is_indicator(&l.r)
+                                    || self.is_doubtful(&l.r)
+                                    || self.may_be_infinite(&l.r))) =>
                     {
                         l.pow = l.pow.checked_add(a.pow)?;
                         if self.is_indicator(&l.r) {
@@ -403,9 +526,16 @@ impl Store {
         Some(flat)
     }
 
-    /// True of the constants infinity and NaN.
-    fn is_not_finite(&self, r: &Ref) -> bool {
-        matches!(self.class(r.class).op, Op::Const(NEG_INF | NAN))
+    /// True of the constants infinity and NaN and of what is always one of
+    /// them: to assume it finite would prove anything.
+    pub fn is_not_finite(&self, r: &Ref) -> bool {
+        self.class(r.class).never_finite
+    }
+
+    /// True of what may never be finite: it is not assumed to be.
+    fn is_doubtful(&self, r: &Ref) -> bool {
+        let c = self.class(r.class);
+        c.never_finite || c.doubtful
     }
 
     pub(crate) fn is_indicator(&self, r: &Ref) -> bool {
@@ -432,14 +562,14 @@ impl Store {
             let args = SmallVec::from_iter([Self::arg(a), Self::arg(b)]);
             return self.opaque_sum(dt, args, bound);
         }
-        let p = self.mul(dt, a, b)?;
+        let p = self.multiply(dt, a, b)?;
         self.sum(dt, &p, bound)
     }
 
     /// Exact mode: a reduction whose order is part of its meaning. Bound axes
     /// are fused with each other (the order over the fused index is the
     /// same), never with anything else, and factors stay inside.
-    fn opaque_sum(&mut self, dt: Dt, args: Factors, bound: &[Ax]) -> Option<Val> {
+    pub(crate) fn opaque_sum(&mut self, dt: Dt, args: Factors, bound: &[Ax]) -> Option<Val> {
         Some(self.node_bound(Op::Sum, dt, true, args, bound))
     }
 
@@ -559,7 +689,8 @@ impl Store {
                 flat = self.flatten(dt, &mut coef, flat)?;
                 continue;
             }
-            if let Some(i) = self.free_pieces(&flat, &bound) {
+            let odd = flat.len() > 1 && flat.iter().any(|a| self.is_doubtful(&a.r));
+            if let Some(i) = self.free_pieces(&flat, &bound).filter(|_| !odd) {
                 return self.sum_of_pieces(dt, coef, &flat, &bound, i);
             }
             if round < 60 {
@@ -806,7 +937,8 @@ impl Store {
                 let t = Val { coef: self.coefs.mul(t.coef, k)?, ..self.val_of(t) };
                 if self.ref_mentions_any(&t.r, bound) { u.push(t) } else { v.push(t) }
             }
-            if v.is_empty() || u.is_empty() {
+            let odd = |t: &Val| self.is_doubtful(&t.r) || self.may_be_infinite(&t.r);
+            if v.is_empty() || u.is_empty() || v.iter().any(odd) {
                 continue;
             }
             self.assume("sum exp(x + c) = exp(c) * sum exp(x)");
@@ -873,8 +1005,98 @@ impl Store {
         )
     }
 
+    /// Sums over a bound axis `b` with a guard `f + c*b >= 0` (or its
+    /// negation), `f` free: the parts of the axis where the guard holds for
+    /// certain, fails for certain (dropped: it selects 0), or neither.
+    fn split_by_guard(&mut self, dt: Dt, flat: &Factors, bound: &[Ax]) -> Option<Decided> {
+        for i in 0..flat.len() {
+            if self.class(flat[i].r.class).op != Op::Ew(self.known.ind) || flat[i].pow != 1 {
+                continue;
+            }
+            let (args, _) = self.open(&flat[i].r.clone())?;
+            let mut p = self.val_of(&args[0]);
+            let negated = self.class(p.r.class).op == Op::Ew(self.known.not);
+            if negated {
+                let (a, _) = self.open(&p.r)?;
+                p = self.val_of(&a[0]);
+            }
+            if self.class(p.r.class).op != Op::Ew(self.known.ge0) || p.coef != Coef::ONE {
+                continue;
+            }
+            let (a, _) = self.open(&p.r)?;
+            let v = self.val_of(&a[0]);
+            let Some(l) = self.as_iota(&v) else { continue };
+            let form = self.lins.get(l);
+            let mut inside = form.terms.iter().filter(|t| bound.contains(&t.1));
+            let (Some(&(c, b)), None) = (inside.next(), inside.next()) else { continue };
+            let tables = form.terms.iter().any(|t| {
+                t.1 != b && bound.iter().any(|&x| self.lins.mentions(Lins::plain(t.1), x))
+            });
+            if tables {
+                continue;
+            }
+            let n = self.lins.size(b);
+            let f = self.lins.combine(&[(1, l), (-c, Lins::plain(b))])?;
+            let (lo, hi) = self.lins.range(f);
+            // First index from which on (c > 0), or below which (c < 0), the
+            // form is not negative for certain, and at all.
+            let edge = |f: i64| -> i64 {
+                if c > 0 {
+                    (-f).div_euclid(c) + i64::from((-f).rem_euclid(c) != 0)
+                } else {
+                    f.div_euclid(-c) + 1
+                }
+                .clamp(0, n)
+            };
+            let (sure, maybe) = (edge(lo), edge(hi));
+            // (from, to, guard kept)
+            let (holds, open, fails) = if c > 0 {
+                ((sure, n), (maybe, sure), (0, maybe))
+            } else {
+                ((0, sure), (sure, maybe), (maybe, n))
+            };
+            let whole = if negated { fails } else { holds };
+            if open == (0, n) {
+                continue;
+            }
+            let mut out = Vec::new();
+            for ((from, to), keep) in [(whole, false), (open, true)] {
+                if from >= to {
+                    continue;
+                }
+                let mut map = Subst::new();
+                let rest: SmallVec<[Ax; 4]> = bound.iter().copied().filter(|&x| x != b).collect();
+                let mut b2 = self.fresh_like(&rest, &mut map);
+                if to - from == 1 {
+                    let k = self.lins.constant(from);
+                    map.set(b, k);
+                } else {
+                    let a = self.lins.local(to - from);
+                    b2.push(a);
+                    let k = self.lins.shift(Lins::plain(a), from);
+                    map.set(b, k);
+                }
+                let f: Factors = flat
+                    .iter()
+                    .enumerate()
+                    .filter(|x| keep || x.0 != i)
+                    .map(|x| x.1.clone())
+                    .collect();
+                out.push((self.subst_factors(dt, &f, &map)?, b2));
+            }
+            return Some(Decided::Pieces(out));
+        }
+        Some(Decided::No)
+    }
+
     /// Indicators that fix or restrict a bound axis.
     fn decide_indicators(&mut self, dt: Dt, flat: &Factors, bound: &[Ax]) -> Option<Decided> {
+        if self.split_guards {
+            let d = self.split_by_guard(dt, flat, bound)?;
+            if !matches!(d, Decided::No) {
+                return Some(d);
+            }
+        }
         for i in 0..flat.len() {
             if !self.is_indicator(&flat[i].r) || flat[i].pow != 1 {
                 continue;
@@ -888,7 +1110,9 @@ impl Store {
             };
             // 0 * x for a converted predicate needs finite x.
             let others_finite = selecting || rest().iter().all(|a| self.is_indicator(&a.r));
-            if !others_finite && !self.rules.finite {
+            if !others_finite
+                && (!self.rules.finite || rest().iter().any(|a| self.is_doubtful(&a.r)))
+            {
                 continue;
             }
             // [b == e]: the sum has the one term b := e.
@@ -942,7 +1166,7 @@ impl Store {
             // [b == e] with e data: alone it sums to 1; over an addition with
             // a term free of b it distributes.
             if self.class(p.r.class).op == Op::Ew(self.known.eq0) {
-                if let Some((b, inside)) = self.one_hot_axis(&p.r, bound)? {
+                if let Some((b, inside, _)) = self.one_hot_axis(&p.r, bound)? {
                     let others = rest();
                     let reads_b = |s: &Store, a: &Arg| s.ref_mentions(&a.r, b);
                     let in_b: SmallVec<[usize; 4]> =
@@ -1051,8 +1275,12 @@ impl Store {
     }
 
     /// For the predicate `x + c*b == 0` (c = 1 or -1, `x` free of the bound
-    /// axis `b`): `b`, and whether the solution lies in its range.
-    fn one_hot_axis(&mut self, p: &Ref, bound: &[Ax]) -> Option<Option<(Ax, bool)>> {
+    /// axis `b`): `b`, whether the solution lies in its range, the solution.
+    pub(crate) fn one_hot_axis(
+        &mut self,
+        p: &Ref,
+        bound: &[Ax],
+    ) -> Option<Option<(Ax, bool, Val)>> {
         let (ea, _) = self.open(p)?;
         let e = self.val_of(&ea[0]);
         if self.class(e.r.class).op != Op::Add || e.coef != Coef::ONE {
@@ -1083,7 +1311,7 @@ impl Store {
                 let x = self.add(Dt::INT, &[x, b_val])?;
                 let n = self.lins.size(b);
                 let inside = self.int_range(&x).is_some_and(|r| r.0 >= 0 && r.1 < n);
-                return Some(Some((b, inside)));
+                return Some(Some((b, inside, x)));
             }
         }
         Some(None)
@@ -1109,22 +1337,42 @@ impl Store {
         } else {
             terms.push(v.clone());
         }
+        // -inf + x is -inf unless x is +inf or NaN.
+        let odd = terms.iter().filter(|t| self.is_doubtful(&t.r)).count();
+        let down =
+            |t: &Val| self.class(t.r.class).op == Op::Const(NEG_INF) && self.coefs.sign(t.coef) > 0;
+        if terms.len() > 1 && (odd > 1 || odd == 1 && !terms.iter().any(down)) {
+            return Some(self.ew(exp, dt, false, std::slice::from_ref(v)));
+        }
         let mut factors: SmallVec<[(Val, i32); 4]> = SmallVec::new();
         let mut rest: SmallVec<[Val; 4]> = SmallVec::new();
-        for t in terms {
-            let c = self.class(t.r.class);
-            match c.op {
-                Op::Const(id) if id == NEG_INF && self.coefs.sign(t.coef) > 0 => {
-                    // exp(-inf - x) = 0 for finite x.
+        // exp(-inf + x) = 0 unless x is infinite too, as it is where x is
+        // minus the maximum of a row that is masked out entirely.
+        let infinite: SmallVec<[bool; 4]> =
+            terms.iter().map(|t| self.may_be_pos_inf(t, true)).collect();
+        let alone = |i: usize| infinite.iter().enumerate().all(|(k, x)| k == i || !x);
+        for (i, t) in terms.into_iter().enumerate() {
+            let op = self.class(t.r.class).op;
+            match op {
+                Op::One if alone(i) && self.is_mask(&t) => {
+                    self.assume(MASK);
+                    return Some(self.zero(dt));
+                }
+                Op::Const(id) if id == NEG_INF && self.coefs.sign(t.coef) > 0 && alone(i) => {
                     if !rest.is_empty() || !factors.is_empty() {
                         self.assume("exp(-inf + x) = 0");
                     }
                     return Some(self.zero(dt));
                 }
-                Op::Ew(s) if s == self.known.select && t.coef == Coef::ONE => {
+                Op::Ew(s) if s == self.known.select && self.coefs.sign(t.coef) > 0 && alone(i) => {
                     let (a, _) = self.open(&t.r)?;
                     let (p, x, y) = (self.val_of(&a[0]), self.val_of(&a[1]), self.val_of(&a[2]));
-                    let inf = |s: &Store, v: &Val| {
+                    let (x, y) = (self.scale(&x, t.coef)?, self.scale(&y, t.coef)?);
+                    let inf = |s: &mut Store, v: &Val| {
+                        if s.is_mask(v) {
+                            s.assume(MASK);
+                            return true;
+                        }
                         s.class(v.r.class).op == Op::Const(NEG_INF) && s.coefs.sign(v.coef) > 0
                     };
                     if inf(self, &y) {
@@ -1139,6 +1387,20 @@ impl Store {
                     } else {
                         rest.push(t);
                     }
+                }
+                // A mask that is added: m * [p] with m of at most -1e9.
+                Op::Ew(s)
+                    if (s == self.known.ind || s == self.known.b2f)
+                        && self.rules.finite
+                        && dt != Dt::INT
+                        && self.coefs.to_f64(t.coef) <= MASK_VALUE =>
+                {
+                    let (a, _) = self.open(&t.r)?;
+                    let p = self.val_of(&a[0]);
+                    let q = self.not(&p);
+                    self.assume(MASK);
+                    let g = self.indicator(dt, &q);
+                    factors.push((g, 1));
                 }
                 Op::Ew(s) if s == self.known.log && self.rules.finite => {
                     match self.coefs.to_int(t.coef) {
@@ -1166,6 +1428,15 @@ impl Store {
             factors.push((e, 1));
         }
         self.prod(dt, &factors)
+    }
+
+    /// True for a constant that masks a score out before a softmax: so far
+    /// below all scores that its exponential vanishes beside theirs.
+    fn is_mask(&mut self, v: &Val) -> bool {
+        self.rules.finite
+            && self.class(v.r.class).op == Op::One
+            && v.dt != Dt::INT
+            && self.coefs.to_f64(v.coef) <= MASK_VALUE
     }
 
     /// Square root. That of a positive fraction is a fraction times the root
@@ -1273,6 +1544,11 @@ impl Store {
         }
     }
 }
+
+/// Constants of at most this mask scores out.
+pub(crate) const MASK_VALUE: f64 = -1e9;
+/// The law for such constants.
+pub const MASK: &str = "exp(m + x) = 0 for a mask value m of at most -1e9: every softmax row has a score that is not masked";
 
 /// Id of the constant minus infinity, see [`Store::special`].
 pub const NEG_INF: u32 = 0;

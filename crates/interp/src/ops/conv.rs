@@ -1,9 +1,12 @@
 //! `convolution`: patches gathered into a matrix, then a matrix product per
 //! feature and batch group. Accumulates as `dot` does.
 
-use super::dot::{Acc, accumulate, accumulator, as_c128, as_f32, as_f64, as_i32, as_i64, finish};
+use super::dot::{
+    Acc, accumulate, accumulator, as_c64, as_c128, as_f32, as_f64, as_i32, as_i64, finish,
+};
 use super::matmul::{Field, Steps, matmul};
 use super::movement::transpose;
+use super::par::update;
 use super::window::{Hits, hits};
 use crate::error::{Fail, Res, invalid};
 use crate::tensor::{Tensor, count};
@@ -118,32 +121,44 @@ fn run<T: Field>(x: &[T], w: &[T], p: &Plan, tick: &mut dyn FnMut() -> Res<()>) 
     let n = p.co / parts;
     let k = win * p.ck;
     let rows = bsize * out_spatial;
-    // Offset in the input (in pixels) for each output and window position,
-    // or none.
+    let table = Table::new(p, out_spatial, win);
+    let plain = table.is_identity(in_spatial) && parts == 1;
     let per = (PATCH / k.max(1)).clamp(1, rows);
-    let mut patch = vec![T::default(); per * k];
+    let mut patch = vec![T::default(); if plain { 0 } else { per * k }];
     for part in 0..parts {
         let (g, bg) = if p.groups > 1 { (part, 0) } else { (0, part) };
         for r0 in (0..rows).step_by(per) {
             tick()?;
             let r1 = (r0 + per).min(rows);
-            for r in r0..r1 {
-                let (b, o) = (r / out_spatial, r % out_spatial);
-                let base = (bg * bsize + b) * in_spatial;
-                let row = &mut patch[(r - r0) * k..(r - r0 + 1) * k];
-                for (q, cell) in row.chunks_exact_mut(p.ck).enumerate() {
-                    match pixel(p, o, q) {
-                        Some(i) => {
-                            let at = (base + i) * p.ci + g * p.ck;
-                            cell.copy_from_slice(&x[at..at + p.ck]);
+            let m = r1 - r0;
+            let fill = |at: usize, c: &mut [T]| {
+                for (i, row) in c.chunks_exact_mut(k).enumerate() {
+                    let r = r0 + at / k + i;
+                    let (b, o) = (r / out_spatial, r % out_spatial);
+                    let base = (bg * bsize + b) * in_spatial;
+                    for (q, cell) in row.chunks_exact_mut(p.ck).enumerate() {
+                        match table.get(p, o, q) {
+                            Some(i) => {
+                                let at = (base + i) * p.ci + g * p.ck;
+                                let from = &x[at..at + p.ck];
+                                if p.ck < 8 {
+                                    cell.iter_mut().zip(from).for_each(|(c, &x)| *c = x);
+                                } else {
+                                    cell.copy_from_slice(from);
+                                }
+                            }
+                            None => cell.fill(T::default()),
                         }
-                        None => cell.fill(T::default()),
                     }
                 }
-            }
-            let m = r1 - r0;
-            let prod =
-                matmul((m, k, n), (&patch[..m * k], Steps(k, 1)), (&w[part * n..], Steps(p.co, 1)));
+            };
+            let left = if plain {
+                &x[r0 * k..r1 * k]
+            } else {
+                update(&mut patch[..m * k], k, 1, &fill);
+                &patch[..m * k]
+            };
+            let prod = matmul((m, k, n), (left, Steps(k, 1)), (&w[part * n..], Steps(p.co, 1)));
             let Some(prod) = prod else { return Err(Fail::Invalid("matrix sizes".into())) };
             for (r, line) in prod.chunks_exact(n).enumerate() {
                 let at = (r0 + r) * p.co + part * n;
@@ -152,6 +167,41 @@ fn run<T: Field>(x: &[T], w: &[T], p: &Plan, tick: &mut dyn FnMut() -> Res<()>) 
         }
     }
     Ok(out)
+}
+
+/// Input pixel of each output and window position, or none; computed anew
+/// where a table would be too big.
+struct Table {
+    win: usize,
+    at: Vec<Option<u32>>,
+}
+
+impl Table {
+    fn new(p: &Plan, out: usize, win: usize) -> Table {
+        let small =
+            out.saturating_mul(win) <= 1 << 22 && p.input.iter().product::<usize>() < 1 << 31;
+        let at = if small {
+            let one = |i: usize| pixel(p, i / win, i % win).map(|i| i as u32);
+            (0..out * win).map(one).collect()
+        } else {
+            Vec::new()
+        };
+        Table { win, at }
+    }
+
+    #[inline]
+    fn get(&self, p: &Plan, o: usize, q: usize) -> Option<usize> {
+        if self.at.is_empty() {
+            return pixel(p, o, q);
+        }
+        self.at.get(o * self.win + q).copied().flatten().map(|i| i as usize)
+    }
+
+    /// A window of one that meets every input pixel in order?
+    fn is_identity(&self, input: usize) -> bool {
+        let own = |(i, a): (usize, &Option<u32>)| *a == Some(i as u32);
+        self.win == 1 && self.at.len() == input && self.at.iter().enumerate().all(own)
+    }
 }
 
 /// Input pixel of output position `o` under window position `q`.

@@ -3,10 +3,10 @@
 //! Products of floats up to `f32` are summed in `f32` (in `f64` if an operand
 //! or the result is `f64`, or in accumulation mode `F64`) and rounded once to
 //! the result; integers are exact modulo the width of the result; complex
-//! numbers are summed in `c128`. `operand_precision` and `algorithm` are
+//! numbers are summed in parts likewise (`c64` in `f32`). `operand_precision` and `algorithm` are
 //! ignored: they only allow less exact results.
 
-use super::matmul::{Field, Steps, matmul, parallel};
+use super::matmul::{Field, Steps, matmul, parallel, thin};
 use super::movement::{reshape, transpose};
 use super::par::map1;
 use crate::complex::{C64, C128};
@@ -24,13 +24,15 @@ pub(crate) enum Acc {
     F64,
     I32,
     I64,
+    C64,
     C128,
 }
 
 pub(crate) fn accumulator(a: DType, b: DType, out: DType, wide: bool) -> Acc {
     let all = [a, b, out];
     if all.iter().any(|t| t.is_complex()) {
-        Acc::C128
+        let double = wide || all.contains(&DType::C128) || all.contains(&DType::F64);
+        if double { Acc::C128 } else { Acc::C64 }
     } else if all.iter().any(|t| t.is_float()) {
         if wide || all.contains(&DType::F64) { Acc::F64 } else { Acc::F32 }
     } else if out.bits() <= 32 {
@@ -70,6 +72,14 @@ pub(crate) fn as_i64(t: &Tensor) -> Res<Arc<Vec<i64>>> {
     }
 }
 
+pub(crate) fn as_c64(t: &Tensor) -> Res<Arc<Vec<C64>>> {
+    match super::convert::convert(t.clone(), DType::C64, false)?.data {
+        Data::C64(v) => Ok(v),
+        Data::C128(v) => Ok(Arc::new(map1(&v, |x: C128| x.narrow()))),
+        _ => unsupported("element type"),
+    }
+}
+
 pub(crate) fn as_c128(t: &Tensor) -> Res<Arc<Vec<C128>>> {
     Ok(match &t.data {
         Data::C128(v) => v.clone(),
@@ -86,6 +96,7 @@ pub(crate) fn finish<T: Store>(v: Vec<T>, out: DType, dims: &[i64], wide: bool) 
         Data::F64(_) => DType::F64,
         Data::I32(_) => DType::S32,
         Data::I64(_) => DType::S64,
+        Data::C64(_) => DType::C64,
         _ => DType::C128,
     };
     super::convert::convert(Tensor::raw(from, dims, data), out, wide)
@@ -109,6 +120,10 @@ macro_rules! accumulate {
             }
             Acc::I64 => {
                 let ($x, $y) = (as_i64($a)?, as_i64($b)?);
+                $body
+            }
+            Acc::C64 => {
+                let ($x, $y) = (as_c64($a)?, as_c64($b)?);
                 $body
             }
             Acc::C128 => {
@@ -207,9 +222,10 @@ fn batched<T: Field>(
     if out.is_empty() || k == 0 {
         return Ok(out);
     }
+    let thin = thin(m, k, n, sb);
     let go = |at: usize, c: &mut [T]| {
         let i = at / (m * n);
-        T::block(m, k, n, &a[i * m * k..], sa, &b[i * k * n..], sb, c);
+        T::block(m, k, n, &a[i * m * k..], sa, &b[i * k * n..], sb, c, thin);
     };
     if batch * m * k * n < 1 << 18 {
         out.chunks_mut(m * n).enumerate().for_each(|(i, c)| go(i * m * n, c));

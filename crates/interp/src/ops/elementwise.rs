@@ -2,24 +2,29 @@
 //! `f32` and rounded once; storage wider than the element type (accumulation
 //! mode `F64`) is not rounded.
 
+use super::approx::{cos32, erf32, exp32, expm1_32, log1p32, log32, logistic32, sin32, tanh32};
 use super::int::Int;
-use super::par::{map1, map1_same, map2, map2_same};
-use super::real::{Flt, exp32, logistic32, tanh32};
+use super::par::{map_slice, map1, map1_same, map2, map2_same};
+use super::real::Flt;
+use super::simd::vector;
 use crate::complex::{C64, C128};
 use crate::error::{Res, invalid, unsupported};
 use crate::narrow;
-use crate::tensor::{Data, F8, Tensor, each};
+use crate::tensor::{Data, F8, Store, Tensor, each};
 use half::{bf16, f16};
 use scalify_ir::dtype::DTypeClass;
 use scalify_ir::{CompareKind, Comparison, DType, Opcode};
+use std::sync::Arc;
 
 /// Nearest `bf16`, ties to even.
+#[inline(always)]
 pub(crate) fn to_bf16(x: f32) -> bf16 {
     let b = x.to_bits();
     let r = (b.wrapping_add(0x7fff + (b >> 16 & 1))) >> 16;
     bf16::from_bits(if x.is_nan() { b >> 16 | 0x40 } else { r } as u16)
 }
 
+#[inline(always)]
 fn widen(x: bf16) -> f32 {
     f32::from_bits((x.to_bits() as u32) << 16)
 }
@@ -49,16 +54,54 @@ fn float1(d: DType, data: Data, f: fn(f32) -> f32, g: fn(f64) -> f64) -> Res<Dat
 
 fn float_unary(op: Opcode, d: DType, data: Data) -> Res<Data> {
     use Opcode::*;
-    // Cheap ones as loops that vectorise.
+    // Loops that vectorise.
+    macro_rules! cheap {
+        ($data:expr, $($o:ident => $f:expr),*) => {
+            match (op, $data) {
+                $(($o, Data::F32(v)) => return Ok(Data::F32(map1_same(v, $f))),
+                ($o, Data::Bf16(v)) => {
+                    return Ok(Data::Bf16(map1_same(v, |x: bf16| to_bf16($f(widen(x))))));
+                })*
+                (_, data) => data,
+            }
+        };
+    }
+    macro_rules! long {
+        ($data:expr, $($o:ident => $f:expr),*) => {
+            match (op, $data) {
+                $(($o, Data::F32(v)) => {
+                    return Ok(Data::F32(map_slice(
+                        v,
+                        #[inline(always)]
+                        |c: &mut [f32]| c.iter_mut().for_each(|x| *x = $f(*x)),
+                    )));
+                }
+                ($o, Data::Bf16(v)) => {
+                    return Ok(Data::Bf16(map_slice(
+                        v,
+                        #[inline(always)]
+                        |c: &mut [bf16]| c.iter_mut().for_each(|x| *x = to_bf16($f(widen(*x)))),
+                    )));
+                }
+                ($o, data @ (Data::F16(_) | Data::F8(_))) => {
+                    return through_f32(d, data, $f as fn(f32) -> f32);
+                })*
+                (_, data) => data,
+            }
+        };
+    }
+    let data = cheap!(data, Abs => f32::abs, Negate => |x: f32| -x, Sqrt => f32::sqrt,
+        Rsqrt => Flt::rrsqrt, Floor => f32::floor, Ceil => f32::ceil,
+        RoundNearestEven => f32::round_ties_even, Sign => Flt::rsign);
+    let data = long!(data, Exponential => exp32, ExponentialMinusOne => expm1_32, Log => log32,
+        LogPlusOne => log1p32, Tanh => tanh32, Logistic => logistic32, Erf => erf32);
     match (op, data) {
-        (Abs, Data::F32(v)) => Ok(Data::F32(map1_same(v, f32::abs))),
-        (Negate, Data::F32(v)) => Ok(Data::F32(map1_same(v, |x: f32| -x))),
-        (Sqrt, Data::F32(v)) => Ok(Data::F32(map1_same(v, f32::sqrt))),
-        (Rsqrt, Data::F32(v)) => Ok(Data::F32(map1_same(v, Flt::rrsqrt))),
-        (Exponential, Data::F32(v)) => Ok(Data::F32(map1_same(v, exp32))),
-        (Tanh, Data::F32(v)) => Ok(Data::F32(map1_same(v, tanh32))),
-        (Logistic, Data::F32(v)) => Ok(Data::F32(map1_same(v, logistic32))),
+        (Sine, Data::F32(v)) => Ok(Data::F32(map_slice(v, sin32))),
+        (Cosine, Data::F32(v)) => Ok(Data::F32(map_slice(v, cos32))),
         (Negate, Data::F64(v)) => Ok(Data::F64(map1_same(v, |x: f64| -x))),
+        (Abs, Data::F64(v)) => Ok(Data::F64(map1_same(v, f64::abs))),
+        (Sqrt, Data::F64(v)) => Ok(Data::F64(map1_same(v, f64::sqrt))),
+        (Rsqrt, Data::F64(v)) => Ok(Data::F64(map1_same(v, Flt::rrsqrt))),
         (_, data) => {
             macro_rules! table {
                 ($($o:ident => $f:ident),*) => {
@@ -118,6 +161,9 @@ fn float_binary(op: Opcode, d: DType, a: Data, b: Data) -> Res<Data> {
             Add => map2_same(v, w, |x, y| to_bf16(widen(x) + widen(y))),
             Subtract => map2_same(v, w, |x, y| to_bf16(widen(x) - widen(y))),
             Multiply => map2_same(v, w, |x, y| to_bf16(widen(x) * widen(y))),
+            Divide => map2_same(v, w, |x, y| to_bf16(widen(x) / widen(y))),
+            Maximum => map2_same(v, w, |x, y| to_bf16(widen(x).rmax(widen(y)))),
+            Minimum => map2_same(v, w, |x, y| to_bf16(widen(x).rmin(widen(y)))),
             _ => {
                 let f = table!(f32);
                 map2_same(v, w, |x, y| to_bf16(f(widen(x), widen(y))))
@@ -202,7 +248,18 @@ fn int_binary(op: Opcode, bits: u32, a: Data, b: Data) -> Res<Data> {
                 Add => return Ok(Data::$s(map2_same($v, $w, Int::add))),
                 Subtract => return Ok(Data::$s(map2_same($v, $w, Int::sub))),
                 Multiply => return Ok(Data::$s(map2_same($v, $w, Int::mul))),
+                Maximum => return Ok(Data::$s(map2_same($v, $w, Ord::max))),
+                Minimum => return Ok(Data::$s(map2_same($v, $w, Ord::min))),
                 And => return Ok(Data::$s(map2_same($v, $w, |x, y| x & y))),
+                Or => return Ok(Data::$s(map2_same($v, $w, |x, y| x | y))),
+                Xor => return Ok(Data::$s(map2_same($v, $w, |x, y| x ^ y))),
+                ShiftLeft => return Ok(Data::$s(map2_same($v, $w, |x, y| Int::shl(x, y, 32)))),
+                ShiftRightLogical => {
+                    return Ok(Data::$s(map2_same($v, $w, |x, y| Int::shr(x, y, 32))));
+                }
+                ShiftRightArithmetic => {
+                    return Ok(Data::$s(map2_same($v, $w, |x, y| Int::sar(x, y, 32))));
+                }
                 _ => (Data::$s($v), Data::$s($w)),
             }
         };
@@ -391,7 +448,11 @@ pub(crate) fn binary(op: Opcode, a: Tensor, b: Tensor) -> Res<Tensor> {
                 _ => return unsupported("element type"),
             };
             match (a.data, b.data) {
-                (Data::Bool(v), Data::Bool(w)) => Data::Bool(map2_same(v, w, f)),
+                (Data::Bool(v), Data::Bool(w)) => Data::Bool(match op {
+                    And => map2_same(v, w, |x, y| x & y),
+                    Or => map2_same(v, w, |x, y| x | y),
+                    _ => map2_same(v, w, f),
+                }),
                 _ => return unsupported("element type"),
             }
         }
@@ -401,6 +462,12 @@ pub(crate) fn binary(op: Opcode, a: Tensor, b: Tensor) -> Res<Tensor> {
         }
         DTypeClass::Float => float_binary(op, dtype, a.data, b.data)?,
         DTypeClass::Complex => match op {
+            Multiply if matches!((&a.data, &b.data), (Data::C64(_), Data::C64(_))) => {
+                match (a.data, b.data) {
+                    (Data::C64(v), Data::C64(w)) => Data::C64(map2_same(v, w, C64::mul)),
+                    _ => return unsupported("element types"),
+                }
+            }
             Add => complex2(a, b, C128::add)?,
             Subtract => complex2(a, b, C128::sub)?,
             Multiply => complex2(a, b, C128::mul)?,
@@ -488,21 +555,62 @@ pub(crate) fn select(p: &Tensor, a: Tensor, b: Tensor) -> Res<Tensor> {
     if p.dims != a.dims {
         return invalid(format!("predicate {:?} against {:?}", p.dims, a.dims));
     }
-    fn pick<T: crate::tensor::Store>(p: &[bool], a: &[T], b: &[T]) -> Data {
-        Data::from_vec(super::par::fill(a.len(), &|at, out: &mut [T]| {
-            let it = out.iter_mut().zip(&p[at..]).zip(&a[at..]).zip(&b[at..]);
-            for (((o, &p), &x), &y) in it {
-                *o = if p { x } else { y };
+    let (dtype, dims) = (a.dtype, a.dims);
+    // By masks, so that the loop vectorises.
+    macro_rules! blend {
+        ($($s:ident $bits:ty, $to:expr, $from:expr);*) => {
+            match (a.data, b.data) {
+                $((Data::$s(v), Data::$s(w)) => Data::$s(pick(p_data, v, w, |p, x, y| {
+                    let m = (0 as $bits).wrapping_sub(p as $bits);
+                    $from($to(x) & m | $to(y) & !m)
+                })),)*
+                (a, b) => each!(a, v => {
+                    let Some(w) = Store::take(b) else {
+                        return invalid("branches differ in element type");
+                    };
+                    Store::wrap(pick(p_data, v, w, |p, x, y| if p { x } else { y }))
+                }),
             }
-        }))
-    }
-    let data = each!(&a.data, v => {
-        let Some(w) = crate::tensor::Store::get(&b.data) else {
-            return invalid("branches differ in element type");
         };
-        pick(p_data, v, w)
+    }
+    let data = blend!(F32 u32, f32::to_bits, f32::from_bits; F64 u64, f64::to_bits, f64::from_bits;
+        Bf16 u16, bf16::to_bits, bf16::from_bits; I32 i32, |x: i32| x, |x: i32| x;
+        U32 u32, |x: u32| x, |x: u32| x; Bool u8, |x: bool| x as u8, |x: u8| x != 0);
+    Ok(Tensor { dtype, dims, data, sizes: None })
+}
+
+/// `f(p, a, b)`, in the place of an operand that is not shared.
+fn pick<T: Store>(
+    p: &[bool],
+    a: Arc<Vec<T>>,
+    mut b: Arc<Vec<T>>,
+    f: impl Fn(bool, T, T) -> T + Sync,
+) -> Arc<Vec<T>> {
+    if Arc::strong_count(&a) > 1
+        && let Some(w) = Arc::get_mut(&mut b)
+    {
+        super::par::update(w, 1, 1, &|at, c| {
+            vector(
+                #[inline(always)]
+                || {
+                    let it = c.iter_mut().zip(&a[at..]).zip(&p[at..]);
+                    it.for_each(|((y, &x), &p)| *y = f(p, x, *y));
+                },
+            );
+        });
+        return b;
+    }
+    let mut a = Arc::unwrap_or_clone(a);
+    super::par::update(&mut a, 1, 1, &|at, c| {
+        vector(
+            #[inline(always)]
+            || {
+                let it = c.iter_mut().zip(&b[at..]).zip(&p[at..]);
+                it.for_each(|((x, &y), &p)| *x = f(p, *x, y));
+            },
+        );
     });
-    Ok(Tensor { data, ..a })
+    Arc::new(a)
 }
 
 /// `clamp`: `min(max(x, lo), hi)`; the bounds may be scalars.
@@ -566,4 +674,31 @@ pub(crate) fn zeros(d: &Data, n: usize) -> Data {
         Data::from_vec(vec![T::default(); n])
     }
     each!(d, v => like(v, n))
+}
+
+/// `n` zeros as the element type is stored.
+pub(crate) fn blank(t: DType, wide: bool, n: usize) -> Data {
+    use crate::tensor::Kind;
+    match crate::tensor::storage_of(t) {
+        Kind::F8 | Kind::F16 | Kind::Bf16 | Kind::F32 | Kind::F64 if wide => {
+            Data::from_vec(vec![0f64; n])
+        }
+        Kind::C64 if wide => Data::from_vec(vec![C128::default(); n]),
+        Kind::Bool => Data::from_vec(vec![false; n]),
+        Kind::I8 => Data::from_vec(vec![0i8; n]),
+        Kind::I16 => Data::from_vec(vec![0i16; n]),
+        Kind::I32 => Data::from_vec(vec![0i32; n]),
+        Kind::I64 => Data::from_vec(vec![0i64; n]),
+        Kind::U8 => Data::from_vec(vec![0u8; n]),
+        Kind::U16 => Data::from_vec(vec![0u16; n]),
+        Kind::U32 => Data::from_vec(vec![0u32; n]),
+        Kind::U64 => Data::from_vec(vec![0u64; n]),
+        Kind::F8 => Data::from_vec(vec![F8(0); n]),
+        Kind::F16 => Data::from_vec(vec![f16::ZERO; n]),
+        Kind::Bf16 => Data::from_vec(vec![bf16::ZERO; n]),
+        Kind::F32 => Data::from_vec(vec![0f32; n]),
+        Kind::F64 => Data::from_vec(vec![0f64; n]),
+        Kind::C64 => Data::from_vec(vec![C64::default(); n]),
+        Kind::C128 => Data::from_vec(vec![C128::default(); n]),
+    }
 }

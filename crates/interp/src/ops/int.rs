@@ -27,12 +27,15 @@ pub(crate) trait Int: Copy + Default + Ord + Send + Sync + 'static {
 macro_rules! int {
     ($($t:ident $u:ident $s:ident $signed:literal),*) => {$(
         impl Int for $t {
+            #[inline(always)]
             fn add(self, o: Self) -> Self {
                 self.wrapping_add(o)
             }
+            #[inline(always)]
             fn sub(self, o: Self) -> Self {
                 self.wrapping_sub(o)
             }
+            #[inline(always)]
             fn mul(self, o: Self) -> Self {
                 self.wrapping_mul(o)
             }
@@ -72,13 +75,16 @@ macro_rules! int {
             fn sign(self) -> Self {
                 if self < 0 { !0 } else { (self != 0) as $t }
             }
+            #[inline(always)]
             fn shl(self, o: Self, bits: u32) -> Self {
                 if (o as $u as u64) < bits as u64 { self << o } else { 0 }
             }
+            #[inline(always)]
             fn shr(self, o: Self, bits: u32) -> Self {
                 let mask = !0 >> ($u::BITS - bits);
                 if (o as $u as u64) < bits as u64 { ((self as $u & mask) >> o) as $t } else { 0 }
             }
+            #[inline(always)]
             fn sar(self, o: Self, bits: u32) -> Self {
                 let o = (o as $u as u64).min(bits as u64 - 1) as u32;
                 // Sign-extends from `bits` first: unsigned storage does not.

@@ -1,6 +1,6 @@
 //! Matrix products over the accumulator types.
 
-use crate::complex::{C128, c};
+use crate::complex::{C64, C128, c};
 use crate::tensor::Store;
 use rayon::prelude::*;
 
@@ -10,11 +10,19 @@ pub(crate) struct Steps(pub usize, pub usize);
 
 /// Multiplications below which a product stays on one thread.
 const SPLIT: usize = 1 << 18;
+/// Rows per part are a multiple of this.
+const STRIP: usize = 16;
+
+/// Does a product go row by row, each element summed in order? Tiny ones and
+/// those of few rows do.
+pub(crate) fn thin(m: usize, k: usize, n: usize, sb: Steps) -> bool {
+    m <= 2 && sb.1 == 1 || m.saturating_mul(k).saturating_mul(n) <= 1024
+}
 
 /// Element types that products accumulate in.
 pub(crate) trait Field: Store {
     /// `c += a * b` of `m x k` by `k x n`, `c` row-major. The caller has
-    /// checked that all strides stay inside the slices.
+    /// checked that all strides stay inside the slices. `thin`: row by row.
     #[allow(clippy::too_many_arguments)]
     fn block(
         m: usize,
@@ -25,6 +33,7 @@ pub(crate) trait Field: Store {
         b: &[Self],
         sb: Steps,
         c: &mut [Self],
+        thin: bool,
     );
 }
 
@@ -52,25 +61,27 @@ pub(crate) fn matmul<T: Field>(
         return Some(out);
     }
     let work = m.saturating_mul(k).saturating_mul(n);
-    let threads = rayon::current_num_threads();
-    if work < SPLIT || threads == 1 {
-        T::block(m, k, n, a, sa, b, sb, &mut out);
-    } else if m >= threads {
-        let per = m.div_ceil(threads);
+    // Parts do not depend on the number of threads, nor does a part's kernel
+    // on its size: the sums are the same bits for any number.
+    if work < SPLIT {
+        T::block(m, k, n, a, sa, b, sb, &mut out, thin(m, k, n, sb));
+    } else if m >= 2 * STRIP {
+        let per = m.div_ceil(4).next_multiple_of(STRIP);
         let go = |at: usize, c: &mut [T]| {
-            T::block(c.len() / n, k, n, &a[at / n * sa.0..], sa, b, sb, c);
+            T::block(c.len() / n, k, n, &a[at / n * sa.0..], sa, b, sb, c, false);
         };
         parallel(&mut out, per * n, &go);
     } else {
         // Few rows: split the columns, then put the parts side by side.
-        let per = n.div_ceil(threads).max(64);
+        let thin = thin(m, k, n, sb);
+        let per = n.div_ceil(4).next_multiple_of(64);
         let count = n.div_ceil(per);
         let mut parts = vec![T::default(); count * m * per];
         let width = |i: usize| per.min(n - i * per);
         let go = |at: usize, c: &mut [T]| {
             let i = at / (m * per);
             let w = width(i);
-            T::block(m, k, w, a, sa, &b[i * per * sb.1..], sb, &mut c[..m * w]);
+            T::block(m, k, w, a, sa, &b[i * per * sb.1..], sb, &mut c[..m * w], thin);
         };
         parallel(&mut parts, m * per, &go);
         for (i, c) in parts.chunks_exact(m * per).enumerate() {
@@ -125,8 +136,9 @@ macro_rules! tuned {
                 b: &[$t],
                 sb: Steps,
                 c: &mut [$t],
+                thin: bool,
             ) {
-                if m <= 2 && sb.1 == 1 {
+                if thin {
                     return plain(m, k, n, a, sa, b, sb, c, |o, x, y| o + x * y);
                 }
                 assert!(last(m, k, sa) <= a.len() && last(k, n, sb) <= b.len());
@@ -171,6 +183,7 @@ macro_rules! ring {
                 b: &[$t],
                 sb: Steps,
                 c: &mut [$t],
+                _thin: bool,
             ) {
                 plain(m, k, n, a, sa, b, sb, c, $f);
             }
@@ -179,6 +192,10 @@ macro_rules! ring {
 }
 ring!(i32, |o: i32, x: i32, y: i32| o.wrapping_add(x.wrapping_mul(y)));
 ring!(i64, |o: i64, x: i64, y: i64| o.wrapping_add(x.wrapping_mul(y)));
+ring!(C64, |o: C64, x: C64, y: C64| C64 {
+    re: o.re + (x.re * y.re - x.im * y.im),
+    im: o.im + (x.re * y.im + x.im * y.re),
+});
 ring!(C128, |o: C128, x: C128, y: C128| {
     let p = x.mul(y);
     c(o.re + p.re, o.im + p.im)

@@ -1,11 +1,13 @@
 //! Kernels: functions of tensors. They know nothing of instructions, devices
 //! or control flow; called computations reach them as closures over lanes.
 
+pub(crate) mod approx;
 pub(crate) mod conv;
 pub(crate) mod convert;
 pub(crate) mod dot;
 pub(crate) mod elementwise;
 pub(crate) mod fft;
+pub(crate) mod fuse;
 pub(crate) mod gather;
 pub(crate) mod int;
 pub(crate) mod linalg;
@@ -17,6 +19,7 @@ pub(crate) mod real;
 pub(crate) mod reduce;
 pub(crate) mod rng;
 pub(crate) mod scatter;
+pub(crate) mod simd;
 pub(crate) mod sort;
 pub(crate) mod strided;
 pub(crate) mod window;

@@ -28,8 +28,8 @@ pub(crate) fn reshape(t: Tensor, dims: &[i64]) -> Res<Tensor> {
     Ok(Tensor { dims: dims.iter().copied().collect(), sizes: None, ..t })
 }
 
-/// `broadcast`: operand dimension `i` becomes result dimension `map[i]`.
-pub(crate) fn broadcast(t: &Tensor, map: &[i64], dims: &[i64]) -> Res<Tensor> {
+/// Strides of `broadcast`.
+pub(crate) fn broadcast_strides(t: &Tensor, map: &[i64], dims: &[i64]) -> Res<Vec<i64>> {
     if map.len() != t.rank() {
         return invalid(format!("{} dimensions for an operand of rank {}", map.len(), t.rank()));
     }
@@ -42,7 +42,12 @@ pub(crate) fn broadcast(t: &Tensor, map: &[i64], dims: &[i64]) -> Res<Tensor> {
             _ => return invalid(format!("operand {:?} into {:?} by {:?}", t.dims, dims, map)),
         }
     }
-    view(t, 0, &str, dims)
+    Ok(str)
+}
+
+/// `broadcast`: operand dimension `i` becomes result dimension `map[i]`.
+pub(crate) fn broadcast(t: &Tensor, map: &[i64], dims: &[i64]) -> Res<Tensor> {
+    view(t, 0, &broadcast_strides(t, map, dims)?, dims)
 }
 
 /// `transpose`: result dimension `i` is operand dimension `perm[i]`.

@@ -3,6 +3,7 @@
 //! The threading code sees its loop as a trait object: one instance per
 //! element type, not per operation, keeps compile time in bounds.
 
+use super::simd::{vector, vector_long};
 use rayon::prelude::*;
 use std::sync::Arc;
 
@@ -37,9 +38,10 @@ where
     R: Copy + Default + Send,
 {
     fill(a.len(), &|at, out| {
-        for (o, &x) in out.iter_mut().zip(&a[at..]) {
-            *o = f(x);
-        }
+        vector(
+            #[inline(always)]
+            || out.iter_mut().zip(&a[at..]).for_each(|(o, &x)| *o = f(x)),
+        );
     })
 }
 
@@ -50,9 +52,13 @@ where
     R: Copy + Default + Send,
 {
     fill(a.len().min(b.len()), &|at, out| {
-        for ((o, &x), &y) in out.iter_mut().zip(&a[at..]).zip(&b[at..]) {
-            *o = f(x, y);
-        }
+        vector(
+            #[inline(always)]
+            || {
+                let it = out.iter_mut().zip(&a[at..]).zip(&b[at..]);
+                it.for_each(|((o, &x), &y)| *o = f(x, y));
+            },
+        );
     })
 }
 
@@ -63,24 +69,52 @@ pub(crate) fn map1_same<T: Copy + Send + Sync>(
 ) -> Arc<Vec<T>> {
     let mut a = Arc::unwrap_or_clone(a);
     update(&mut a, 1, 1, &|_, c| {
-        for x in c {
-            *x = f(*x);
-        }
+        vector(
+            #[inline(always)]
+            || c.iter_mut().for_each(|x| *x = f(*x)),
+        );
     });
     Arc::new(a)
 }
 
-/// As [`map2`], in place if `a` is not shared. Lengths are equal.
-pub(crate) fn map2_same<T: Copy + Send + Sync>(
+/// Applies a loop in place if `a` is not shared. For much work per element.
+pub(crate) fn map_slice<T: Copy + Send + Sync>(
     a: Arc<Vec<T>>,
-    b: Arc<Vec<T>>,
-    f: impl Fn(T, T) -> T + Sync,
+    f: impl Fn(&mut [T]) + Sync,
 ) -> Arc<Vec<T>> {
     let mut a = Arc::unwrap_or_clone(a);
+    update(&mut a, 1, 4, &|_, c| {
+        vector_long(
+            #[inline(always)]
+            || f(c),
+        );
+    });
+    Arc::new(a)
+}
+
+/// As [`map2`], in place if `a` or `b` is not shared. Lengths are equal.
+pub(crate) fn map2_same<T: Copy + Send + Sync>(
+    a: Arc<Vec<T>>,
+    mut b: Arc<Vec<T>>,
+    f: impl Fn(T, T) -> T + Sync,
+) -> Arc<Vec<T>> {
+    if Arc::strong_count(&a) > 1
+        && let Some(w) = Arc::get_mut(&mut b)
+    {
+        update(w, 1, 1, &|at, c| {
+            vector(
+                #[inline(always)]
+                || c.iter_mut().zip(&a[at..]).for_each(|(y, &x)| *y = f(x, *y)),
+            );
+        });
+        return b;
+    }
+    let mut a = Arc::unwrap_or_clone(a);
     update(&mut a, 1, 1, &|at, c| {
-        for (x, &y) in c.iter_mut().zip(&b[at..]) {
-            *x = f(*x, y);
-        }
+        vector(
+            #[inline(always)]
+            || c.iter_mut().zip(&b[at..]).for_each(|(x, &y)| *x = f(*x, y)),
+        );
     });
     Arc::new(a)
 }

@@ -1,5 +1,5 @@
-//! Scalar functions of real numbers. `f32` functions without a good native
-//! version are evaluated in `f64` and rounded once.
+//! Scalar functions of real numbers. `f32` functions are evaluated in `f64` and
+//! rounded once; those worth vectorising are in [`super::approx`].
 
 /// What the elementwise kernels need of `f32` and `f64`.
 pub(crate) trait Flt: Copy + Default + PartialEq + PartialOrd {
@@ -70,9 +70,11 @@ pub(crate) trait Flt: Copy + Default + PartialEq + PartialOrd {
     fn rlogistic(self) -> Self {
         Self::of(1.0 / (1.0 + (-self.f64()).exp()))
     }
+    #[inline(always)]
     fn rrsqrt(self) -> Self {
         Self::of(1.0 / self.f64().sqrt())
     }
+    #[inline(always)]
     fn rsign(self) -> Self {
         let x = self.f64();
         if x > 0.0 {
@@ -87,58 +89,6 @@ pub(crate) trait Flt: Copy + Default + PartialEq + PartialOrd {
     fn rmax(self, o: Self) -> Self;
     /// NaN if either is NaN; -0 below +0.
     fn rmin(self, o: Self) -> Self;
-}
-
-/// `e^x` for results that are rounded to `f32`: relative error below 1e-13,
-/// no branches, so that loops over it vectorise. Beyond +-200 the result is
-/// that at +-200, which rounds to infinity or zero.
-#[inline]
-fn exp_core(x: f64) -> f64 {
-    /// Adding it leaves the nearest integer in the low bits.
-    const MAGIC: f64 = 6755399441055744.0;
-    let c = if x > 200.0 { 200.0 } else { x };
-    let c = if c < -200.0 { -200.0 } else { c };
-    let t = c * std::f64::consts::LOG2_E + MAGIC;
-    let n = t - MAGIC;
-    // ln 2 in two parts, the first with trailing zeros.
-    let r = c - n * 0.693_147_180_369_123_8 - n * 1.908_214_929_270_587_7e-10;
-    // Taylor series: |r| <= 0.35.
-    let mut p = 1.0 / 3_628_800.0;
-    for k in [362_880.0, 40_320.0, 5040.0, 720.0, 120.0, 24.0, 6.0, 2.0, 1.0, 1.0f64] {
-        p = p * r + 1.0 / k;
-    }
-    let scale = f64::from_bits((t.to_bits() << 52).wrapping_add(1023 << 52));
-    let y = p * scale;
-    if x.is_nan() { x } else { y }
-}
-
-/// `f32` exponential, within 0.5001 ulps.
-#[inline]
-pub(crate) fn exp32(x: f32) -> f32 {
-    exp_core(x as f64) as f32
-}
-
-/// `f32` logistic function.
-#[inline]
-pub(crate) fn logistic32(x: f32) -> f32 {
-    (1.0 / (1.0 + exp_core(-(x as f64)))) as f32
-}
-
-/// `f32` hyperbolic tangent: its series near zero, else from the exponential.
-#[inline]
-pub(crate) fn tanh32(x: f32) -> f32 {
-    let x = x as f64;
-    let q = x * x;
-    let series = x
-        * (1.0
-            + q * (-1.0 / 3.0
-                + q * (2.0 / 15.0
-                    + q * (-17.0 / 315.0
-                        + q * (62.0 / 2835.0
-                            + q * (-1382.0 / 155_925.0 + q * (21_844.0 / 6_081_075.0)))))));
-    let far = 1.0 - 2.0 / (exp_core(2.0 * x.abs()) + 1.0);
-    let far = far.copysign(x);
-    (if q < 0.04 { series } else { far }) as f32
 }
 
 fn tanh(x: f64) -> f64 {
@@ -194,6 +144,7 @@ macro_rules! real {
             fn rrem(self, o: Self) -> Self {
                 self % o
             }
+            #[inline(always)]
             fn rmax(self, o: Self) -> Self {
                 if self > o || self.is_nan() {
                     self
@@ -203,6 +154,7 @@ macro_rules! real {
                     self
                 }
             }
+            #[inline(always)]
             fn rmin(self, o: Self) -> Self {
                 if self < o || self.is_nan() {
                     self

@@ -56,7 +56,7 @@ pub(crate) fn combine_fn<T: Store>(op: Opcode) -> Option<fn(T, T) -> T> {
             Multiply => |x, y| x & y, And => |x, y| x & y, Minimum => |x, y| x & y,
             Xor => |x, y| x ^ y;
         C64: Add => |x, y| C64 { re: x.re + y.re, im: x.im + y.im },
-            Multiply => |x, y| x.wide().mul(y.wide()).narrow();
+            Multiply => C64::mul;
         C128: Add => C128::add, Multiply => C128::mul;
     );
     None

@@ -179,6 +179,69 @@ pub(crate) fn read<T: Copy + Default + Send + Sync>(
     Some(out)
 }
 
+/// A strided box of elements of which any run, in row-major order, can be read.
+pub(crate) struct View {
+    dims: Vec<usize>,
+    str: Vec<i64>,
+    off: i64,
+}
+
+impl View {
+    /// `dims` elements from `off` with strides `str` of an array of `len`;
+    /// `None` if an offset falls outside.
+    pub(crate) fn new(off: i64, str: &[i64], dims: &[i64], len: usize) -> Option<View> {
+        crate::tensor::count(dims).filter(|&n| n > 0)?;
+        let (lo, hi) = extent(off, str, dims)?;
+        let w = Walk::new(dims, str, &strides(dims));
+        (lo >= 0 && hi < len as i64).then_some(View { dims: w.dims, str: w.src, off })
+    }
+
+    /// Elements `lo..lo + n` of the box.
+    pub(crate) fn block<T: Copy>(&self, src: &[T], lo: usize, n: usize) -> Vec<T> {
+        let mut out = Vec::with_capacity(n);
+        let Some((&width, outer)) = self.dims.split_last() else {
+            out.resize(n, src[self.off as usize]);
+            return out;
+        };
+        let step = self.str[outer.len()];
+        let mut at = vec![0usize; outer.len()];
+        let (mut row, mut from) = (lo / width, lo % width);
+        let mut off = self.off;
+        for k in (0..outer.len()).rev() {
+            at[k] = row % outer[k];
+            row /= outer[k];
+            off += at[k] as i64 * self.str[k];
+        }
+        loop {
+            let m = (width - from).min(n - out.len());
+            let first = off + from as i64 * step;
+            match step {
+                0 => out.resize(out.len() + m, src[first as usize]),
+                1 => out.extend_from_slice(&src[first as usize..first as usize + m]),
+                _ => out.extend((0..m as i64).map(|i| src[(first + i * step) as usize])),
+            }
+            if out.len() >= n {
+                return out;
+            }
+            from = 0;
+            let mut k = outer.len();
+            loop {
+                if k == 0 {
+                    return out;
+                }
+                k -= 1;
+                at[k] += 1;
+                off += self.str[k];
+                if at[k] < outer[k] {
+                    break;
+                }
+                off -= self.str[k] * outer[k] as i64;
+                at[k] = 0;
+            }
+        }
+    }
+}
+
 /// Writes the row-major box `src` of `dims` into `dst` at `off` with strides
 /// `str`. `None` if an offset falls outside `dst`.
 pub(crate) fn write<T: Copy>(

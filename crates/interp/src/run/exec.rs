@@ -164,21 +164,21 @@ impl Machine<'_, '_> {
             }
             op if op.is_collective() => self.collective(id, ops, active),
             CustomCall => self.custom_call(id, ops, active),
-            _ => self.per_device(id, ops, active),
+            _ => self.per_device(ops, active, &mut |m, args| m.kernel(id, args)),
         }
     }
 
     /// Runs a kernel for each distinct set of operands.
     pub(super) fn per_device(
         &mut self,
-        id: InstrId,
         mut ops: Vec<Multi>,
         active: &Active,
+        kernel: &mut dyn FnMut(&mut Self, Vec<Value>) -> Res<Value>,
     ) -> Res<Multi> {
         if ops.iter().all(Multi::is_same) {
             let args = ops.iter_mut().map(|m| m.take(0)).collect();
             drop(ops);
-            return Ok(Multi::Same(self.kernel(id, args)?));
+            return Ok(Multi::Same(kernel(self, args)?));
         }
         // Position of the first device with the same operands.
         let mut first: Vec<usize> = Vec::with_capacity(active.len());
@@ -203,7 +203,7 @@ impl Machine<'_, '_> {
                 .iter_mut()
                 .map(|m| if take && !m.is_same() { m.take(k) } else { m.get(k).clone() })
                 .collect();
-            out.push(self.kernel(id, args)?);
+            out.push(kernel(self, args)?);
         }
         Ok(Multi::from_vec(out))
     }

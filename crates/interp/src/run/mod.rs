@@ -6,12 +6,15 @@ mod custom;
 mod exec;
 mod lift;
 mod multi;
+mod plan;
+mod region;
 mod scan;
 mod sharding;
 
 use crate::error::{Fail, Limit, RunError};
 use crate::tensor::{Data, Tensor, Value, count};
 use multi::Multi;
+use plan::{Plan, Role};
 use rustc_hash::FxHashMap;
 use scalify_ir::{CompId, InstrId, Module, Opcode, Shape};
 use std::rc::Rc;
@@ -192,12 +195,6 @@ fn fits(v: &Value, s: &Shape) -> bool {
 /// The devices that execute a computation, ascending.
 type Active = Rc<[usize]>;
 
-/// When values of a computation die.
-struct Plan {
-    /// Per position: local indices of values used there last.
-    dead: Vec<Vec<u32>>,
-}
-
 struct Machine<'m, 't> {
     module: &'m Module,
     /// Position of each instruction in its computation.
@@ -277,49 +274,40 @@ fn aliases(op: Opcode) -> bool {
     )
 }
 
+fn name(m: &Module, id: InstrId) -> String {
+    match m.instrs.get(id.0 as usize) {
+        Some(i) => m.str(i.name).to_string(),
+        None => format!("#{}", id.0),
+    }
+}
+
+/// A kernel's failure as an error of instruction `id`.
+fn failure(m: &Module, id: InstrId, f: Fail) -> RunError {
+    let instr = name(m, id);
+    let opcode = m.instrs.get(id.0 as usize).map_or(Opcode::Domain, |i| i.opcode);
+    match f {
+        Fail::Unsupported(what) => RunError::Unsupported { instr, opcode, what },
+        Fail::Invalid(what) => RunError::Invalid { instr, opcode, what },
+        Fail::Limit(limit) => RunError::Limit { limit, instr },
+        Fail::Done(e) => *e,
+    }
+}
+
 impl<'m> Machine<'m, '_> {
     fn name(&self, id: InstrId) -> String {
-        match self.module.instrs.get(id.0 as usize) {
-            Some(i) => self.module.str(i.name).to_string(),
-            None => format!("#{}", id.0),
-        }
+        name(self.module, id)
     }
 
     /// A kernel's failure as an error of instruction `id`.
     fn fail(&self, id: InstrId, f: Fail) -> RunError {
-        let instr = self.name(id);
-        let opcode = self.module.instrs.get(id.0 as usize).map_or(Opcode::Domain, |i| i.opcode);
-        match f {
-            Fail::Unsupported(what) => RunError::Unsupported { instr, opcode, what },
-            Fail::Invalid(what) => RunError::Invalid { instr, opcode, what },
-            Fail::Limit(limit) => RunError::Limit { limit, instr },
-            Fail::Done(e) => *e,
-        }
+        failure(self.module, id, f)
     }
 
     fn plan(&mut self, comp: CompId) -> Rc<Plan> {
         if let Some(p) = self.plans.get(&comp) {
             return p.clone();
         }
-        let c = self.module.comp(comp);
-        let n = c.instrs.len();
-        let mut last: Vec<u32> = (0..n as u32).collect();
-        for (k, id) in c.instrs.iter().enumerate() {
-            for o in self.module.instrs.get(id.0 as usize).into_iter().flat_map(|i| &i.operands) {
-                let l = self.local.get(o.0 as usize).map_or(usize::MAX, |&l| l as usize);
-                if let Some(slot) = last.get_mut(l) {
-                    *slot = k as u32;
-                }
-            }
-        }
-        let mut dead = vec![Vec::new(); n];
-        let root = self.local.get(c.root.0 as usize).copied().unwrap_or(u32::MAX);
-        for (i, &k) in last.iter().enumerate() {
-            if i as u32 != root {
-                dead[k as usize].push(i as u32);
-            }
-        }
-        let p = Rc::new(Plan { dead });
+        let p = Rc::new(Plan::new(self.module, &self.local, comp, self.trace.is_none()));
         self.plans.insert(comp, p.clone());
         p
     }
@@ -346,16 +334,23 @@ impl<'m> Machine<'m, '_> {
         let mut slots: Vec<Option<Multi>> = (0..c.instrs.len()).map(|_| None).collect();
         let mut sizes = vec![0u64; c.instrs.len()];
         for (k, &id) in c.instrs.iter().enumerate() {
-            let v = self.instruction(id, k, &plan, &mut slots, &mut args, &mut sizes, active)?;
+            let v = match plan.roles[k] {
+                Role::Single => {
+                    Some(self.instruction(id, k, &plan, &mut slots, &mut args, &mut sizes, active)?)
+                }
+                Role::Skip => None,
+                Role::Region(r) => {
+                    self.region(&plan, r, k, &mut slots, &mut sizes, active)?;
+                    None
+                }
+            };
             for &d in &plan.dead[k] {
                 // A value nobody uses dies at once, after the trace saw it.
-                if d as usize != k {
-                    slots[d as usize] = None;
-                }
+                slots[d as usize] = None;
                 self.live = self.live.saturating_sub(std::mem::take(&mut sizes[d as usize]));
             }
-            if !plan.dead[k].contains(&(k as u32)) {
-                slots[k] = Some(v);
+            if v.is_some() && !plan.dead[k].contains(&(k as u32)) {
+                slots[k] = v;
             }
         }
         self.depth -= 1;

@@ -42,6 +42,26 @@ impl Multi {
         }
     }
 
+    /// The elements of tuples of `n`.
+    pub(crate) fn untuple(self, n: usize) -> Vec<Multi> {
+        let each = |v: Value| match v {
+            Value::Tuple(t) => t,
+            v => vec![v],
+        };
+        match self {
+            Multi::Same(v) => each(v).into_iter().map(Multi::Same).collect(),
+            Multi::Each(v) => {
+                let mut out = vec![Vec::new(); n];
+                for v in v {
+                    for (o, x) in out.iter_mut().zip(each(v)) {
+                        o.push(x);
+                    }
+                }
+                out.into_iter().map(Multi::from_vec).collect()
+            }
+        }
+    }
+
     pub(crate) fn is_same(&self) -> bool {
         matches!(self, Multi::Same(_))
     }

@@ -65,7 +65,7 @@ pub(crate) fn flattened(
 }
 
 impl Lifter<'_> {
-    fn replicas_partitions(&self) -> (i64, i64) {
+    pub(super) fn replicas_partitions(&self) -> (i64, i64) {
         let n = self.dev.count;
         let r = self.m.header.replica_count.max(1);
         if r > 1 && n % r == 0 {
@@ -231,14 +231,7 @@ impl Lifter<'_> {
                 }
             }
             CollectiveBroadcast => {
-                let mode = mode(ins.opcode, c);
-                let groups = flattened(c, mode, r, p).ok_or(GROUPS)?;
-                let mut src = vec![-1i64; self.dev.count as usize];
-                for g in &groups {
-                    for &d in g {
-                        src[d as usize] = g[0];
-                    }
-                }
+                let src = self.sources(i)?;
                 for (k, x) in v.iter().enumerate() {
                     let t = x.tensor().ok_or("operand is no array")?;
                     let d = m.dtype(ins.operands[k]).ok_or("operand is no array")?;
@@ -341,10 +334,25 @@ impl Lifter<'_> {
     }
 
     fn permute(&mut self, t: &Tv, d: DType, i: InstrId) -> Result<Tv, String> {
+        let src = self.sources(i)?;
+        self.from_source(t, d, &src)
+    }
+
+    /// The device that each device's value comes from, -1 if none (zeros).
+    pub(super) fn sources(&self, i: InstrId) -> Result<Vec<i64>, String> {
         let m = self.m;
         let Attrs::Collective(c) = &m.instr(i).attrs else { return Err("no pairs".to_owned()) };
         let (r, p) = self.replicas_partitions();
         let mut src = vec![-1i64; self.dev.count as usize];
+        if m.instr(i).opcode == Opcode::CollectiveBroadcast {
+            let groups = flattened(c, mode(Opcode::CollectiveBroadcast, c), r, p).ok_or(GROUPS)?;
+            for g in &groups {
+                for &d in g {
+                    *src.get_mut(d as usize).ok_or(GROUPS)? = g[0];
+                }
+            }
+            return Ok(src);
+        }
         let cross_partition = mode(m.instr(i).opcode, c) == GroupMode::CrossPartition;
         let (outer, ids) = if cross_partition { (r, p) } else { (p, r) };
         for q in 0..outer {
@@ -360,7 +368,7 @@ impl Lifter<'_> {
                 *at = flat(s);
             }
         }
-        self.from_source(t, d, &src)
+        Ok(src)
     }
 
     /// Each device's value is that of device `src[device]`, zero where -1.
@@ -403,4 +411,4 @@ impl Lifter<'_> {
     }
 }
 
-const GROUPS: &str = "the device groups are not all along the same axes";
+pub(super) const GROUPS: &str = "the device groups are not all along the same axes";

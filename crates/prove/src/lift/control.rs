@@ -62,7 +62,15 @@ impl Lifter<'_> {
             if self.stop.is_some() {
                 return None;
             }
-            match self.st.as_bool(&p.tensor()?.val) {
+            // All devices go on or all stop.
+            let on = match &p {
+                Lv::Each(ts) => {
+                    let first = self.st.as_bool(&ts.first()?.val)?;
+                    ts.iter().all(|t| self.st.as_bool(&t.val) == Some(first)).then_some(first)
+                }
+                p => self.st.as_bool(&p.tensor()?.val),
+            };
+            match on {
                 Some(false) => return Some((state, rec)),
                 Some(true) => {}
                 None => return None,
@@ -90,15 +98,22 @@ impl Lifter<'_> {
         if n == 0 || vals.len() != n + 1 {
             return None;
         }
-        let p = vals[0].tensor()?.val.clone();
         let pred = m.dtype(ins.operands[0])? == scalify_ir::DType::Pred;
         let arg = |k: usize| vec![(vals[k + 1].clone(), recs[k + 1])];
-        let known = if pred {
-            self.st.as_bool(&p).map(|b| usize::from(!b))
-        } else {
-            self.st.as_int(&p).map(|x| usize::try_from(x).ok().filter(|&x| x < n).unwrap_or(n - 1))
+        let known = |s: &Self, p: &Val| -> Option<usize> {
+            if pred {
+                s.st.as_bool(p).map(|b| usize::from(!b))
+            } else {
+                let x = s.st.as_int(p)?;
+                Some(usize::try_from(x).ok().filter(|&x| x < n).unwrap_or(n - 1))
+            }
         };
-        if let Some(k) = known {
+        let ps: Vec<Val> = match &vals[0] {
+            Lv::Each(ts) => ts.iter().map(|t| t.val.clone()).collect(),
+            x => vec![x.tensor()?.val.clone()],
+        };
+        let which: Vec<Option<usize>> = ps.iter().map(|p| known(self, p)).collect();
+        if let Some(k) = which[0].filter(|&k| which.iter().all(|&w| w == Some(k))) {
             return self.inline(i, ins.calls[k], arg(k), path);
         }
         // Both branches, then a selection: sound only where no device waits
@@ -111,6 +126,33 @@ impl Lifter<'_> {
             results.push(self.inline(i, ins.calls[k], arg(k), path)?.0);
         }
         let shape = m.shape(i).clone();
+        let operands = recs.iter().copied().collect();
+        if self.each && (ps.len() > 1 || results.iter().any(Lv::differs)) {
+            // Each device takes its own branch.
+            let mut all = Vec::new();
+            for d in 0..self.dev.count as usize {
+                let own: Vec<Lv> = results.iter().map(|r| r.on(d)).collect();
+                let at = if ps.len() > 1 { d } else { 0 };
+                all.push(match which[at] {
+                    Some(k) => own.get(k)?.clone(),
+                    None => self.choose(&ps[at], pred, own, &shape)?,
+                });
+            }
+            let v = Lv::together(&all)?;
+            return Some(self.record(i, path, operands, v, None));
+        }
+        let acc = self.choose(&ps[0], pred, results, &shape)?;
+        Some(self.record(i, path, operands, acc, None))
+    }
+
+    /// The result that a predicate or index selects.
+    fn choose(
+        &mut self,
+        p: &Val,
+        pred: bool,
+        mut results: Vec<Lv>,
+        shape: &scalify_ir::Shape,
+    ) -> Option<Lv> {
         let mut acc = results.pop()?;
         for k in (0..results.len()).rev() {
             let q = if pred {
@@ -120,10 +162,9 @@ impl Lifter<'_> {
                 let d = self.st.add(scalify_terms::Dt::INT, &[p.clone(), c])?;
                 self.st.eq0(&d)?
             };
-            acc = self.select_lv(&q, &results[k], &acc, &shape)?;
+            acc = self.select_lv(&q, &results[k], &acc, shape)?;
         }
-        let operands = recs.iter().copied().collect();
-        Some(self.record(i, path, operands, acc, None))
+        Some(acc)
     }
 
     fn select_lv(&mut self, p: &Val, a: &Lv, b: &Lv, s: &scalify_ir::Shape) -> Option<Lv> {

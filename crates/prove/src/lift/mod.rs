@@ -8,8 +8,10 @@
 //! To add an opcode: one arm in [`Lifter::lift_instr`], the semantics in the
 //! file of its family.
 
+mod argmax;
 mod collective;
 mod control;
+mod each;
 mod elementwise;
 mod literal;
 mod movement;
@@ -17,6 +19,7 @@ mod opaque;
 mod reduce;
 mod regions;
 mod scatter;
+mod window;
 
 use crate::devices::{Devices, GroupDigits};
 use crate::tv::{Tv, TvOps};
@@ -34,6 +37,8 @@ pub(crate) use regions::RegionInfo;
 pub enum Lv {
     /// An array.
     T(Tv),
+    /// An array on each device (only where devices are lifted one by one).
+    Each(Rc<[Tv]>),
     /// A tuple.
     Tuple(Rc<[Lv]>),
     /// A token or a value that carries no data.
@@ -70,6 +75,8 @@ pub struct Lifted {
     pub operands: SmallVec<[u32; 3]>,
     /// Its value, if an array.
     pub tv: Option<Tv>,
+    /// Its values per device, if they are told apart.
+    pub each: Option<Rc<[Tv]>>,
     /// Baseline record it equals (index into the baseline's records).
     pub base: Option<u32>,
     /// Why it could not be lifted.
@@ -85,6 +92,7 @@ impl Lifted {
         self.base.is_some()
             || self.closed
             || (self.tv.is_none()
+                && self.each.is_none()
                 && self.failed.is_none()
                 && self.operands.iter().all(|&o| all.get(o as usize).is_none_or(|r| r.known(all))))
     }
@@ -144,6 +152,8 @@ pub(crate) struct Lifter<'a> {
     pub(crate) region: RegionInfo,
     /// Ids in groups without channel are device ids (one partition).
     pub(crate) replica_mode: bool,
+    /// Devices are lifted one by one: values depend on no device digit.
+    pub(crate) each: bool,
     /// First tag for [`Store::at`].
     pub(crate) tag: u32,
     /// Position of each instruction in its computation.
@@ -191,6 +201,7 @@ impl<'a> Lifter<'a> {
             stop: None,
             region,
             replica_mode: false,
+            each: false,
             tag,
             pos,
             groups: HashMap::default(),
@@ -283,40 +294,46 @@ impl<'a> Lifter<'a> {
                 return r;
             }
         }
-        // What the terms cannot look into may still be a function of its
-        // whole operands.
-        let whole = |s: &mut Self| -> Option<Lv> {
-            use Opcode::*;
-            let ok = matches!(
-                ins.opcode,
-                Gather
-                    | Scatter
-                    | DynamicSlice
-                    | DynamicUpdateSlice
-                    | Convolution
-                    | Reduce
-                    | Dot
-                    | Pad
-                    | Concatenate
-                    | Reshape
-                    | Slice
-                    | Sort
-                    | ReduceWindow
-            );
-            if ok { s.lift_opaque(i, &vals).ok() } else { None }
-        };
-        let lifted = match self.lift_instr(i, &vals) {
-            // Terms do not tell the zeros apart, so neither would the whole.
-            Err(why) if why == elementwise::ZERO_DIVISOR => Err(why),
-            Err(why) => whole(self).ok_or(why),
-            ok => ok,
-        };
+        let lifted = if self.each { self.lift_each(i, &vals) } else { self.lift_whole(i, &vals) };
         match lifted {
             Ok(v) => self.record(i, path, operands, v, None),
             Err(why) => {
-                let v = self.unknown_of(m.shape(i));
+                let mut v = self.unknown_of(m.shape(i));
+                if self.each {
+                    v = self.spread(&v).unwrap_or(Lv::Token);
+                }
                 self.record(i, path, operands, v, Some(why))
             }
+        }
+    }
+
+    /// The instruction in terms; what the terms cannot look into may still be
+    /// a function of its whole operands.
+    fn lift_whole(&mut self, i: InstrId, vals: &[Lv]) -> Result<Lv, String> {
+        use Opcode::*;
+        match self.lift_instr(i, vals) {
+            // Terms do not tell the zeros apart, so neither would the whole.
+            Err(why) if why == elementwise::ZERO_DIVISOR => Err(why),
+            Err(why) => {
+                let ok = matches!(
+                    self.m.instr(i).opcode,
+                    Gather
+                        | Scatter
+                        | DynamicSlice
+                        | DynamicUpdateSlice
+                        | Convolution
+                        | Reduce
+                        | Dot
+                        | Pad
+                        | Concatenate
+                        | Reshape
+                        | Slice
+                        | Sort
+                        | ReduceWindow
+                );
+                if ok { self.lift_opaque(i, vals).map_err(|_| why) } else { Err(why) }
+            }
+            ok => ok,
         }
     }
 
@@ -329,16 +346,18 @@ impl<'a> Lifter<'a> {
         failed: Option<String>,
     ) -> (Lv, u32) {
         let id = self.lifted.len() as u32;
-        let tv = match &v {
-            Lv::T(t) => Some(t.clone()),
-            _ => None,
+        let (tv, each) = match &v {
+            Lv::T(t) => (Some(t.clone()), None),
+            Lv::Each(ts) => (None, Some(ts.clone())),
+            _ => (None, None),
         };
-        let had = tv.is_some();
+        let had = tv.is_some() || each.is_some();
         let mut rec = Lifted {
             instr,
             path,
             operands,
             tv,
+            each,
             base: None,
             failed: failed.map(Rc::from),
             closed: false,
@@ -358,8 +377,9 @@ impl<'a> Lifter<'a> {
         if had {
             self.watcher.value(self.st, self.m, &mut rec, &self.lifted, &self.dev);
         }
-        let v = match (&v, &rec.tv) {
-            (Lv::T(_), Some(t)) => Lv::T(t.clone()),
+        let v = match (&v, &rec.tv, &rec.each) {
+            (Lv::T(_), Some(t), _) => Lv::T(t.clone()),
+            (Lv::Each(_), _, Some(ts)) => Lv::Each(ts.clone()),
             _ => v,
         };
         self.lifted.push(rec);
@@ -451,9 +471,11 @@ impl<'a> Lifter<'a> {
             Dot => Lv::T(self.lift_dot(i, t(0)?, t(1)?)?),
             Convolution => Lv::T(self.lift_convolution(i, t(0)?, t(1)?)?),
             Reduce => self.lift_reduce(i, v)?,
-            Sort | TopK | ReduceWindow | Cholesky | TriangularSolve | Fft => {
-                self.lift_batched(i, v)?
-            }
+            ReduceWindow => match self.lift_running_sum(i, v) {
+                Ok(t) => Lv::T(t),
+                Err(_) => self.lift_batched(i, v)?,
+            },
+            Sort | TopK | Cholesky | TriangularSolve | Fft => self.lift_batched(i, v)?,
             GetDimensionSize => {
                 let (dims, _) = self.array(ins.operands[0])?;
                 let Attrs::Dim(d) = ins.attrs else { return Err(gave_up()) };

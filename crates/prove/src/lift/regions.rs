@@ -137,13 +137,22 @@ impl Lifter<'_> {
     fn per_value(&mut self, i: InstrId, key: &str, v: &[Lv], local: bool) -> Result<Lv, String> {
         // One result per operand (tuple), or one array.
         let flat: Vec<Lv> = v.iter().flat_map(Lv::leaves).collect();
-        let ts: Option<Vec<&Tv>> = flat.iter().map(Lv::tensor).collect();
-        let ts = ts.ok_or("a value is no array")?;
-        let ranks: Vec<usize> = ts.iter().map(|t| t.dims.len()).collect();
+        let mut ranks: Vec<usize> = Vec::new();
+        for x in &flat {
+            ranks.push(match x {
+                Lv::T(t) => t.dims.len(),
+                Lv::Each(ts) => ts.first().map_or(0, |t| t.dims.len()),
+                _ => return Err("a value is no array".to_owned()),
+            });
+        }
         let ps = self.sdy_placements(i, key, &ranks)?;
         let mut out: Vec<Lv> = Vec::new();
-        for (t, p) in ts.iter().zip(&ps) {
-            out.push(Lv::T(if local { self.to_local(t, p)? } else { self.to_global(t, p)? }));
+        for (x, p) in flat.iter().zip(&ps) {
+            out.push(Lv::T(if local {
+                self.to_local(x.tensor().ok_or("a value is no array")?, p)?
+            } else {
+                self.global_of(x, p)?
+            }));
         }
         let tuple = self.m.shape(i).as_tuple().is_some();
         match (tuple, out.len()) {
@@ -180,12 +189,15 @@ impl Lifter<'_> {
                     .map_err(|e| e.to_string())?;
                 Ok(Lv::T(self.to_local(&t, &p)?))
             }),
-            "SPMDShardToFullShape" => one(v).and_then(|t| {
-                let s = self.m.sharding(i).ok_or("the result has no sharding")?;
-                let p = Placement::from_op_sharding(s, t.dims.len(), self.dev.count as u32)
-                    .map_err(|e| e.to_string())?;
-                Ok(Lv::T(self.to_global(&t, &p)?))
-            }),
+            "SPMDShardToFullShape" => {
+                v.first().ok_or_else(|| "no array".to_owned()).and_then(|x| {
+                    let s = self.m.sharding(i).ok_or("the result has no sharding")?;
+                    let rank = self.m.array(i).ok_or("no array")?.dims.len();
+                    let p = Placement::from_op_sharding(s, rank, self.dev.count as u32)
+                        .map_err(|e| e.to_string())?;
+                    Ok(Lv::T(self.global_of(x, &p)?))
+                })
+            }
             _ => return None,
         })
     }

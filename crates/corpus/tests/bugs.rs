@@ -1,0 +1,196 @@
+//! Every program of every case of `tests/bugs` against its baseline: right ones
+//! are proved, except those listed in `not_yet.txt` (which must not be), and
+//! never refuted; for wrong ones the refuter finds inputs, except those listed
+//! in `not_refuted.txt` (for which it must not), and they are never proved.
+//! `BUGS_TABLE=1` prints a line each.
+#![allow(clippy::print_stdout)]
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use scalify_claim::Claim;
+use scalify_corpus::bugs::{BugCase, Graph};
+use scalify_corpus::{find, module, word};
+use scalify_ir::Module;
+use scalify_prove::outcome::{Grade, Outcome, Verdict};
+use scalify_prove::{Options, verify};
+use scalify_refute::{Search, refute};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+static RIGHT: AtomicUsize = AtomicUsize::new(0);
+static PROVED: AtomicUsize = AtomicUsize::new(0);
+static WRONG: AtomicUsize = AtomicUsize::new(0);
+static REFUTED: AtomicUsize = AtomicUsize::new(0);
+static PRECISION: AtomicUsize = AtomicUsize::new(0);
+static NAMED: AtomicUsize = AtomicUsize::new(0);
+static SAME_KIND: AtomicUsize = AtomicUsize::new(0);
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/bugs")
+}
+
+fn add(n: &AtomicUsize) {
+    n.fetch_add(1, Ordering::Relaxed);
+}
+
+fn why(o: &Outcome) -> String {
+    let first = o.frontier.first().map(|f| f.reason.clone()).unwrap_or_default();
+    format!("{:?} {:?} {first}", o.notes, o.exhausted)
+}
+
+fn found(s: &Search) -> String {
+    match s {
+        Search::Differ(c) => {
+            let d = c.outputs.first().map(|d| format!("{:e} for {:e}", d.actual, d.expected));
+            format!("differ {}", d.unwrap_or_default())
+        }
+        Search::Agree(e) if e.precision.is_some() => "precision".to_owned(),
+        Search::Agree(e) => format!("agree on {}", e.samples),
+        Search::Unable(e) => format!("unable: {e}"),
+    }
+}
+
+/// The baseline is proved equal to itself.
+fn own(dir: &Path) -> Result<(), Failed> {
+    let case = BugCase::read(dir)?;
+    let base = module(&find(dir, "base.hlo.txt").ok_or("no baseline")?)?;
+    let first = case.graphs.first().ok_or("no program to compare")?;
+    let claim = Claim { assume: case.claim(first)?.assume, ..Claim::default() };
+    let o = verify(&base, &base, &claim, &Options::default());
+    if o.verdict != Verdict::Proved || o.grade != Some(Grade::Exact) {
+        return Err(format!("baseline against itself: {:?} {}", o.grade, why(&o)).into());
+    }
+    Ok(())
+}
+
+fn right(o: &Outcome, search: &Search, not_yet: bool) -> Result<(), Failed> {
+    add(&RIGHT);
+    let proved = o.verdict == Verdict::Proved;
+    if proved {
+        add(&PROVED);
+    }
+    if o.verdict == Verdict::Refuted || matches!(search, Search::Differ(_)) {
+        return Err(format!("FALSE REFUTATION: {}", found(search)).into());
+    }
+    if proved == not_yet {
+        return Err(format!("proved is {proved}: {}", why(o)).into());
+    }
+    Ok(())
+}
+
+fn wrong(
+    o: &Outcome,
+    search: &Search,
+    graph: &Graph,
+    dist: &Module,
+    late: bool,
+) -> Result<(), Failed> {
+    add(&WRONG);
+    if o.verdict == Verdict::Proved {
+        return Err("FALSE PROOF".into());
+    }
+    match search {
+        Search::Differ(_) => add(&REFUTED),
+        Search::Agree(e) if e.precision.is_some() => add(&PRECISION),
+        _ => {}
+    }
+    if o.frontier.is_empty() && o.notes.is_empty() {
+        return Err("not proved and no reason given".into());
+    }
+    if let Some(f) = o.frontier.first() {
+        if graph.guilty.iter().any(|g| g == dist.name_of(f.instr)) {
+            add(&NAMED);
+        }
+        if Some(f.code) == graph.kind.as_deref() {
+            add(&SAME_KIND);
+        }
+    }
+    if matches!(search, Search::Differ(_)) == late {
+        return Err(format!("the refuter: {}", found(search)).into());
+    }
+    Ok(())
+}
+
+fn run(dir: &Path, graph: &Graph, late: bool) -> Result<(), Failed> {
+    let case = BugCase::read(dir)?;
+    let base = module(&find(dir, "base.hlo.txt").ok_or("no baseline")?)?;
+    let dist = module(&find(dir, &graph.file).ok_or("no program")?)?;
+    for g in &graph.guilty {
+        if !dist.instrs.iter().any(|i| dist.str(i.name) == g) {
+            return Err(format!("no instruction {g}").into());
+        }
+    }
+    let claim = case.claim(graph)?;
+    let o = verify(&base, &dist, &claim, &Options::default());
+    let search = refute(&base, &dist, &claim, scalify_refute::Options::default());
+    if std::env::var_os("BUGS_TABLE").is_some() {
+        let f = o.frontier.first().map_or("", |f| f.code);
+        let kind = graph.kind.as_deref().unwrap_or("");
+        let grade = o.grade.map(|g| format!("{g:?}")).unwrap_or_default();
+        println!(
+            "{} {} {} {grade} {kind} {f} {}",
+            case.name,
+            graph.file,
+            word(o.verdict),
+            found(&search)
+        );
+        for a in &o.assumptions {
+            println!("    {:?}: {}", a.kind, a.text);
+        }
+    }
+    match graph.expected.as_str() {
+        "equivalent" => right(&o, &search, late),
+        _ => wrong(&o, &search, graph, &dist, late),
+    }
+}
+
+fn main() {
+    let args = Arguments::from_args();
+    let read = |f: &str| std::fs::read_to_string(root().join(f)).unwrap_or_default();
+    let list = read("not_yet.txt") + &read("not_refuted.txt");
+    let listed: Vec<&str> = list.lines().filter_map(|l| l.split_whitespace().next()).collect();
+    let mut trials = Vec::new();
+    let mut seen = Vec::new();
+    for e in std::fs::read_dir(root()).into_iter().flatten().flatten() {
+        let dir = e.path();
+        let name = e.file_name().to_string_lossy().into_owned();
+        if !dir.join("case.json").exists() {
+            continue;
+        }
+        match BugCase::read(&dir) {
+            Err(e) => {
+                let e = format!("{e:#}");
+                trials.push(Trial::test(name, move || Err(e.into())));
+            }
+            Ok(case) => {
+                let d = dir.clone();
+                trials.push(Trial::test(format!("{name}/base"), move || own(&d)));
+                for g in case.graphs {
+                    let id = format!("{name}/{}", g.file.trim_end_matches(".hlo.txt"));
+                    let late = listed.contains(&id.as_str());
+                    seen.push(id.clone());
+                    let d = dir.clone();
+                    trials.push(Trial::test(id, move || run(&d, &g, late)));
+                }
+            }
+        }
+    }
+    let lost: Vec<String> =
+        listed.iter().filter(|n| !seen.iter().any(|s| s == *n)).map(|n| (*n).to_owned()).collect();
+    trials.push(Trial::test("lists", move || {
+        if lost.is_empty() { Ok(()) } else { Err(format!("no such programs: {lost:?}").into()) }
+    }));
+    trials.sort_by(|a, b| a.name().cmp(b.name()));
+    let end = libtest_mimic::run(&args, trials);
+    let n = |a: &AtomicUsize| a.load(Ordering::Relaxed);
+    println!(
+        "right: {} of {} proved; wrong: {} of {} refuted, {} more coarser; the first finding names the instruction in {}, the kind in {}",
+        n(&PROVED),
+        n(&RIGHT),
+        n(&REFUTED),
+        n(&WRONG),
+        n(&PRECISION),
+        n(&NAMED),
+        n(&SAME_KIND)
+    );
+    end.exit();
+}

@@ -1,0 +1,210 @@
+//! The whole decision: prove, else refute, else say what was seen.
+
+use crate::repair::{self, Repair};
+use crate::search::{Counterexample, Evidence, Options, Refuter, Search, too_big};
+use crate::shrink::{Reduced, shrink};
+use scalify_claim::Claim;
+use scalify_ir::Module;
+use scalify_prove::outcome::{Outcome, Verdict};
+use scalify_prove::problem;
+use std::time::{Duration, Instant};
+
+/// What to do beyond the proof.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Look for a counterexample where there is no proof.
+    pub refute: bool,
+    /// Limits of that search.
+    pub search: Options,
+    /// Time for repairs; zero: none are tried.
+    pub repair: Duration,
+    /// Evaluate proved pairs too.
+    pub cross_check: bool,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Plan {
+            refute: true,
+            search: Options::default(),
+            repair: Duration::from_secs(10),
+            cross_check: false,
+        }
+    }
+}
+
+/// A verdict with everything behind it.
+#[derive(Clone, Debug)]
+pub struct Decision {
+    /// Verdict, relations, frontier. Its verdict is that of the whole.
+    pub outcome: Outcome,
+    /// Inputs on which the programs differ, if refuted.
+    pub counterexample: Option<Box<Counterexample>>,
+    /// What evaluation showed where there is no counterexample.
+    pub evidence: Option<Evidence>,
+    /// Why the programs were not evaluated, if they were to be.
+    pub unable: Option<String>,
+    /// Edits of the distributed program with which the proof goes through,
+    /// the likeliest first.
+    pub repairs: Vec<Repair>,
+    /// The pair at reduced sizes, if the counterexample is one of it.
+    pub reduced: Option<Box<Reduced>>,
+    /// Edits evaluated in search of a repair.
+    pub edits_tried: usize,
+}
+
+/// Proves or refutes that `dist` computes `base` under `claim`. A time limit of
+/// `prover` covers the search too.
+pub fn decide(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    prover: &scalify_prove::Options<'_>,
+    plan: &Plan,
+) -> Decision {
+    let start = Instant::now();
+    let outcome = scalify_prove::verify(base, dist, claim, prover);
+    let mut d = Decision {
+        outcome,
+        counterexample: None,
+        evidence: None,
+        unable: None,
+        repairs: Vec::new(),
+        reduced: None,
+        edits_tried: 0,
+    };
+    let proved = d.outcome.verdict == Verdict::Proved;
+    if !(plan.refute && !proved || plan.cross_check && proved) {
+        return d;
+    }
+    let phase = |name| {
+        if let Some(p) = prover.progress {
+            p.phase(name, None);
+        }
+    };
+    phase("evaluating both programs");
+    let mut search = plan.search;
+    if let Some(limit) = prover.time_limit {
+        search.time = search.time.min(limit.saturating_sub(start.elapsed()));
+    }
+    let p = problem::setup(base, dist, claim);
+    if !proved && too_big(base, dist, &p).is_some() {
+        reduced(base, dist, claim, prover, plan, &p, search, &mut d);
+        return d;
+    }
+    let refuter = match Refuter::new(base, dist, &p, claim, search) {
+        Ok(r) => r,
+        Err(e) => {
+            d.unable = Some(e);
+            return d;
+        }
+    };
+    match refuter.search() {
+        Search::Differ(c) if proved => {
+            // One of the two is wrong: neither is to be believed.
+            d.outcome.verdict = Verdict::Unknown;
+            d.outcome.grade = None;
+            d.outcome.notes.push(
+                "internal error: proved equal, but evaluation differs; please report the two files"
+                    .to_owned(),
+            );
+            d.counterexample = Some(c);
+        }
+        Search::Differ(c) => {
+            d.outcome.verdict = Verdict::Refuted;
+            for x in &c.outputs {
+                if let Some(o) = d.outcome.outputs.get_mut(x.output) {
+                    if o.verdict != Verdict::Proved {
+                        o.verdict = Verdict::Refuted;
+                    }
+                }
+            }
+            if !plan.repair.is_zero() {
+                phase("looking for a repair");
+                (d.repairs, d.edits_tried) = repair::search(
+                    base,
+                    dist,
+                    claim,
+                    prover,
+                    &d.outcome,
+                    &refuter,
+                    &c,
+                    None,
+                    plan.repair,
+                );
+                repair::promote(&mut d.outcome, dist, &d.repairs);
+            }
+            d.counterexample = Some(c);
+        }
+        Search::Agree(e) => d.evidence = Some(e),
+        Search::Unable(e) => d.unable = Some(e),
+    }
+    d
+}
+
+/// Decides a pair that is too big to evaluate on the same pair at reduced
+/// sizes. Some numbers in the programs stand for sizes and are not reduced, so
+/// a difference there counts only together with a repair that agrees there
+/// *and* is proved at full size: then the reduced pair is a faithful picture
+/// of the edit, and what the repair changes is what differs.
+fn reduced(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    prover: &scalify_prove::Options<'_>,
+    plan: &Plan,
+    p: &problem::Problem,
+    search: Options,
+    d: &mut Decision,
+) {
+    let too_big = too_big(base, dist, p).unwrap_or_default();
+    let Some(r) = shrink(base, dist, p) else {
+        d.unable = Some(too_big);
+        return;
+    };
+    let small = problem::setup(&r.base, &r.dist, claim);
+    let options = Options { samples: search.samples.min(2), ..search };
+    let refuter = match Refuter::new(&r.base, &r.dist, &small, claim, options) {
+        Ok(x) => x,
+        Err(e) => {
+            d.unable = Some(format!("{too_big}; at reduced sizes: {e}"));
+            return;
+        }
+    };
+    match refuter.search() {
+        Search::Differ(c) => {
+            let time = plan.repair.max(Duration::from_secs(1));
+            let (repairs, tried) =
+                repair::search(base, dist, claim, prover, &d.outcome, &refuter, &c, Some(&r), time);
+            d.edits_tried = tried;
+            if !repairs.iter().any(|r| r.grade.is_some()) {
+                d.outcome.notes.push(
+                    "at reduced sizes the programs differ, but no edit is known that is proved at full size; no verdict is drawn from that".to_owned(),
+                );
+                return;
+            }
+            d.repairs = repairs;
+            repair::promote(&mut d.outcome, dist, &d.repairs);
+            d.outcome.verdict = Verdict::Refuted;
+            d.outcome
+                .notes
+                .push("the counterexample is one of the same programs at reduced sizes".to_owned());
+            for x in &c.outputs {
+                if let Some(o) = d.outcome.outputs.get_mut(x.output) {
+                    if o.verdict != Verdict::Proved {
+                        o.verdict = Verdict::Refuted;
+                    }
+                }
+            }
+            drop(refuter);
+            drop(small);
+            d.counterexample = Some(c);
+            d.reduced = Some(Box::new(r));
+        }
+        Search::Agree(e) => {
+            d.evidence = Some(e);
+            d.outcome.notes.push("evaluated at reduced sizes".to_owned());
+        }
+        Search::Unable(e) => d.unable = Some(format!("{too_big}; at reduced sizes: {e}")),
+    }
+}

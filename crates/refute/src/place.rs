@@ -1,0 +1,56 @@
+//! Blocks of arrays on devices, as a [`Placement`] says.
+
+use scalify_claim::Placement;
+use scalify_interp::Tensor;
+use scalify_ir::ArrayShape;
+
+/// Pairs (position in the local array, position in the global array) of what
+/// `device` holds, in row-major order; padding of uneven blocks is left out.
+/// `None` if the ranks do not fit.
+pub fn positions(
+    global: &[i64],
+    q: Option<&Placement>,
+    device: u32,
+) -> Option<Vec<(usize, usize)>> {
+    let n = usize::try_from(global.iter().product::<i64>()).ok()?;
+    let Some(q) = q.filter(|q| !q.is_replicated()) else {
+        return Some((0..n).map(|k| (k, k)).collect());
+    };
+    if q.dims.len() != global.len() {
+        return None;
+    }
+    let local = q.local_shape(global)?;
+    let mut out = vec![(0usize, 0usize)];
+    for (d, p) in q.dims.iter().enumerate() {
+        let (g, l) = (global[d], local[d]);
+        let start = if p.tiles > 1 { i64::from(p.tile(device)) * l } else { 0 };
+        let count = (g - start).clamp(0, l);
+        let mut next = Vec::with_capacity(out.len() * count as usize);
+        for &(a, b) in &out {
+            for i in 0..count {
+                next.push((a * l as usize + i as usize, b * g as usize + (start + i) as usize));
+            }
+        }
+        out = next;
+    }
+    Some(out)
+}
+
+/// The block of `t` that `device` holds. Padding of uneven blocks repeats the
+/// array's first element, so that a program that reads it is found out.
+pub fn block(t: &Tensor, q: Option<&Placement>, device: u32) -> Option<Tensor> {
+    let Some(q) = q.filter(|q| !q.is_replicated()) else { return Some(t.clone()) };
+    let local = q.local_shape(&t.dims)?;
+    let width = t.dtype.literal_bytes();
+    let bytes = t.to_bytes();
+    let n = usize::try_from(local.iter().product::<i64>()).ok()?;
+    let mut out = Vec::with_capacity(n * width);
+    for _ in 0..n {
+        out.extend_from_slice(bytes.get(..width).unwrap_or(&vec![0; width]));
+    }
+    for (a, b) in positions(&t.dims, Some(q), device)? {
+        let src = bytes.get(b * width..(b + 1) * width)?;
+        out.get_mut(a * width..(a + 1) * width)?.copy_from_slice(src);
+    }
+    Tensor::from_bytes(&ArrayShape::new(t.dtype, local), &out)
+}

@@ -1,0 +1,196 @@
+//! Edits of the distributed program with which the proof goes through.
+//!
+//! Candidates ([`crate::candidates`]) are first evaluated on inputs on which
+//! the programs differ; only those that agree there, and on further inputs,
+//! are given to the prover. An edit counts as a repair only if it is proved.
+
+use crate::candidates::{Candidate, Context};
+use crate::search::{Counterexample, Refuter};
+use crate::shrink::Reduced;
+use scalify_claim::Claim;
+use scalify_ir::{InstrId, Module};
+use scalify_prove::outcome::{Frame, FrontierItem, Grade, Outcome, Verdict};
+use std::time::{Duration, Instant};
+
+/// An edit after which the programs are proved equal.
+#[derive(Clone, Debug)]
+pub struct Repair {
+    /// Kind of the fault that it mends, as
+    /// [`scalify_prove::outcome::FrontierItem::code`].
+    pub code: &'static str,
+    /// The instruction of the distributed program that it changes or follows.
+    pub at: InstrId,
+    /// What it does, to be read after "with": `all-reduce over tp after
+    /// %dot.17`.
+    pub text: String,
+    /// Grade of the proof with it; `None`: it agrees on the inputs tried but
+    /// is not proved, and may only point at the fault.
+    pub grade: Option<Grade>,
+    /// The repaired module.
+    pub module: Module,
+}
+
+/// Repairs looked for.
+const WANTED: usize = 2;
+/// Instructions above which only edits close to the suspects are tried.
+const MANY: usize = 10_000;
+
+/// With `reduced`, `refuter` and `example` are those of the reduced pair;
+/// edits are evaluated there and proved at full size.
+///
+/// Tries repairs until the time is over: the proved ones, else one that agrees
+/// on all inputs tried; and how many edits were evaluated.
+pub fn search(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    prover: &scalify_prove::Options<'_>,
+    outcome: &Outcome,
+    refuter: &Refuter<'_>,
+    example: &Counterexample,
+    reduced: Option<&Reduced>,
+    time: Duration,
+) -> (Vec<Repair>, usize) {
+    let mut tried = 0;
+    let start = Instant::now();
+    let p = refuter.problem();
+    let ctx = Context::new(dist, base, &p.mesh, p.devices, p.replica_mode);
+    let small = reduced.map(|r| Context::new(&r.dist, &r.base, &p.mesh, p.devices, p.replica_mode));
+    let reach = if dist.instrs.len() > MANY { 1.6 } else { f64::INFINITY };
+    let mut suspects: Vec<(InstrId, f64)> = Vec::new();
+    for (k, f) in outcome.frontier.iter().enumerate().take(6) {
+        suspects.push((f.instr, 0.7 * k as f64));
+    }
+    for x in &example.outputs {
+        if let Some(o) = outcome.outputs.get(x.output) {
+            suspects.push((o.dist, 2.0));
+        }
+    }
+    if suspects.is_empty() {
+        suspects.push((dist.entry_comp().root, 0.0));
+    }
+    let Some(trial) = refuter.trial(example) else { return (Vec::new(), 0) };
+    let mut proved: Vec<Repair> = Vec::new();
+    let mut likely: Vec<(Candidate, Module)> = Vec::new();
+    let mut stop: Option<Duration> = None;
+    let distances = ctx.distances(&suspects);
+    for c in ctx.candidates(&suspects, reach) {
+        let now = start.elapsed();
+        if now > time || stop.is_some_and(|s| now > s) || proved.len() >= WANTED {
+            break;
+        }
+        let m = match &small {
+            Some(s) => {
+                if !Context::free_of_sizes(&c) {
+                    continue;
+                }
+                let Some(m) = s.apply(&c) else { continue };
+                tried += 1;
+                if !trial.agrees(refuter, &m) {
+                    continue;
+                }
+                let Some(m) = ctx.apply(&c) else { continue };
+                m
+            }
+            None => {
+                let Some(m) = ctx.apply(&c) else { continue };
+                tried += 1;
+                if !trial.agrees(refuter, &m) {
+                    continue;
+                }
+                m
+            }
+        };
+        let o = scalify_prove::Options { time_limit: Some(time), progress: None, ..*prover };
+        let out = scalify_prove::verify(base, &m, claim, &o);
+        if out.verdict == Verdict::Proved {
+            // A second one is looked for only a little longer.
+            stop.get_or_insert((now * 2).max(Duration::from_millis(200)));
+            proved.push(Repair {
+                code: ctx.code(&c),
+                at: ctx.place(&c, &distances),
+                text: ctx.text(&c),
+                grade: out.grade,
+                module: m,
+            });
+        } else if likely.is_empty() {
+            likely.push((c, m));
+            if stop.is_none() && proved.is_empty() {
+                // The prover may not know this family: do not try everything.
+                stop = Some((now * 3).max(Duration::from_secs(1)));
+            }
+        }
+    }
+    if proved.is_empty() {
+        for (c, m) in likely {
+            let (code, text) = (ctx.code(&c), ctx.text(&c));
+            let at = ctx.place(&c, &distances);
+            proved.push(Repair { code, at, text, grade: None, module: m });
+        }
+    }
+    (proved, tried)
+}
+
+/// Puts the instruction that the first repair changes first on the frontier.
+pub fn promote(outcome: &mut Outcome, dist: &Module, repairs: &[Repair]) {
+    let Some(r) = repairs.first() else { return };
+    let reason = match r.grade {
+        Some(_) => format!("with {} the outputs are PROVED equal", r.text),
+        None => format!("with {} the outputs agree on all inputs tried", r.text),
+    };
+    let old = outcome.frontier.iter().position(|f| f.instr == r.at);
+    let mut item = match old {
+        Some(k) => outcome.frontier.remove(k),
+        None => FrontierItem {
+            instr: r.at,
+            code: r.code,
+            reason: String::new(),
+            expected: None,
+            frames: frames(dist, r.at),
+            operands: dist.instr(r.at).operands.iter().map(|&o| (o, None)).collect(),
+            counterpart: None,
+            reaches: (0..outcome.outputs.len()).collect(),
+        },
+    };
+    item.code = r.code;
+    item.reason = reason;
+    item.expected = Some(r.text.clone());
+    outcome.frontier.insert(0, item);
+}
+
+/// Frames of an instruction; of the nearest operand or user that has some, if
+/// it has none itself; then of the call sites of its computation.
+fn frames(m: &Module, at: InstrId) -> Vec<Frame> {
+    let of = |x: InstrId| -> Vec<Frame> {
+        m.frames(x)
+            .into_iter()
+            .map(|f| Frame {
+                file: f.file.to_owned(),
+                function: f.function.to_owned(),
+                line: f.line,
+                column: f.column,
+                end_column: f.end_column,
+            })
+            .collect()
+    };
+    let mut x = at;
+    let mut out = of(x);
+    let mut seen = 0;
+    while out.is_empty() && seen < 64 {
+        seen += 1;
+        let user = m.instrs.iter().position(|i| i.operands.contains(&x));
+        match user {
+            Some(k) => x = InstrId(k as u32),
+            None => break,
+        }
+        out = of(x);
+    }
+    let owner = m.comps.iter().position(|c| c.instrs.contains(&x));
+    if let Some(c) = owner {
+        let site = m.instrs.iter().position(|i| i.calls.iter().any(|k| k.0 as usize == c));
+        if let Some(s) = site {
+            out.extend(of(InstrId(s as u32)));
+        }
+    }
+    out
+}

@@ -1,0 +1,779 @@
+//! Looks for inputs on which two programs differ by more than rounding.
+
+use crate::compare::{self, bounds, differs, numbers, rms};
+use crate::domain::{self, Domain, Profile};
+use crate::evaluate::{self, Inputs, Results, RunLimits};
+use crate::place;
+use crate::random::Random;
+use scalify_claim::{Claim, Placement};
+use scalify_interp::{Accumulate, RunError, Tensor};
+use scalify_ir::{ArrayShape, Module, Opcode, Shape};
+use scalify_prove::problem::{self, Problem};
+use std::time::{Duration, Instant};
+
+/// Limits of a search.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Wall time of the whole search.
+    pub time: Duration,
+    /// Bytes that one evaluation may take.
+    pub memory: u64,
+    /// Inputs drawn at most.
+    pub samples: usize,
+    /// Seed of the inputs.
+    pub seed: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { time: Duration::from_secs(20), memory: 2 << 30, samples: 8, seed: 1 }
+    }
+}
+
+/// What a search found.
+#[derive(Clone, Debug)]
+pub enum Search {
+    /// Inputs on which the programs differ.
+    Differ(Box<Counterexample>),
+    /// No difference beyond rounding was seen.
+    Agree(Evidence),
+    /// The programs cannot be evaluated, for this reason.
+    Unable(String),
+}
+
+/// Samples on which no difference was seen.
+#[derive(Clone, Debug, Default)]
+pub struct Evidence {
+    /// Inputs evaluated.
+    pub samples: usize,
+    /// Largest difference over its bound, below 1.
+    pub worst: f64,
+    /// The programs round differently.
+    pub precision: Option<Precision>,
+}
+
+/// Same function over the reals, but rounded more coarsely.
+#[derive(Clone, Debug)]
+pub struct Precision {
+    /// Output.
+    pub output: usize,
+    /// Root mean square error of the distributed program against its own
+    /// evaluation in `f64`.
+    pub dist: f64,
+    /// The same of the baseline.
+    pub base: f64,
+    /// Root mean square of the output.
+    pub scale: f64,
+}
+
+/// Inputs on which two programs differ.
+#[derive(Clone, Debug)]
+pub struct Counterexample {
+    /// Values of the baseline's inputs.
+    pub inputs: Inputs,
+    /// Names of the baseline's inputs.
+    pub names: Vec<String>,
+    /// Placement of each distributed input that was taken.
+    pub placements: Vec<Option<Placement>>,
+    /// Outputs that differ, the worst first.
+    pub outputs: Vec<Difference>,
+    /// The inputs before they were simplified.
+    pub drawn: Inputs,
+    /// How the inputs were drawn.
+    pub profile: Profile,
+    /// Differing draws of those tried.
+    pub seen: (usize, usize),
+}
+
+/// How one output differs.
+#[derive(Clone, Debug)]
+pub struct Difference {
+    /// Position among the array leaves of the result.
+    pub output: usize,
+    /// A device on which it differs most.
+    pub device: u32,
+    /// Index in the baseline's output.
+    pub index: Vec<i64>,
+    /// Index in the device's output.
+    pub local: Vec<i64>,
+    /// The baseline's value there, in `f64`.
+    pub expected: f64,
+    /// The device's value there, in `f64`.
+    pub actual: f64,
+    /// The same two in the programs' own types.
+    pub plain: (f64, f64),
+    /// Largest difference that rounding explains.
+    pub bound: f64,
+    /// Elements that differ and elements compared, over all devices.
+    pub count: (usize, usize),
+    /// Devices on which it differs.
+    pub devices: Vec<u32>,
+    /// Placement of the output that was taken.
+    pub placement: Option<Placement>,
+}
+
+/// Programs whose results are not a function of their inputs.
+fn unpredictable(m: &Module) -> Option<String> {
+    let i = m.instrs.iter().find(|i| {
+        matches!(
+            i.opcode,
+            Opcode::Rng
+                | Opcode::RngGetAndUpdateState
+                | Opcode::Infeed
+                | Opcode::Outfeed
+                | Opcode::Send
+                | Opcode::Recv
+        )
+    })?;
+    Some(format!("{} ({}) has effects that cannot be replayed", m.str(i.name), i.opcode))
+}
+
+/// Bytes of the biggest values of a module; a cheap refusal of programs that
+/// cannot be evaluated.
+fn volume(m: &Module) -> f64 {
+    m.instrs
+        .iter()
+        .map(|i| {
+            let s = &m.shapes[i.shape.0 as usize];
+            s.leaves()
+                .iter()
+                .filter_map(|s| s.as_array())
+                .map(|a| a.dims.iter().map(|&d| d as f64).product::<f64>())
+                .sum::<f64>()
+        })
+        .sum()
+}
+
+/// Elements over all instructions and devices above which a program is not
+/// evaluated as it stands.
+const MAX_VOLUME: f64 = 4e8;
+
+/// Why the programs are not evaluated as they stand, if they are too big.
+pub fn too_big(base: &Module, dist: &Module, p: &Problem) -> Option<String> {
+    let v = volume(base) + volume(dist) * p.devices as f64;
+    (v > MAX_VOLUME).then(|| format!("too big to evaluate: {v:.1e} elements over all instructions"))
+}
+
+/// One setting of what the problem leaves open.
+struct Layouts {
+    inputs: Vec<Option<Placement>>,
+}
+
+/// All ways to lay out inputs whose placement was inferred; `None` if too
+/// many to try.
+fn layouts(p: &Problem) -> Option<Vec<Layouts>> {
+    let mut out = vec![Vec::new()];
+    for pair in &p.pairs {
+        let mut options = vec![pair.placement.clone()];
+        if let (true, Some(b)) = (pair.inferred, pair.base) {
+            if let (Shape::Array(g), Shape::Array(l)) =
+                (&p.base_inputs[b].shape, &p.dist_inputs[pair.dist].shape)
+            {
+                let c = problem::candidates(&p.mesh, p.devices, &g.dims, &l.dims, 9);
+                options = c.into_iter().map(Some).collect();
+            }
+        }
+        if out.len() * options.len() > 16 {
+            return None;
+        }
+        out = out
+            .into_iter()
+            .flat_map(|v: Vec<Option<Placement>>| {
+                options.iter().map(move |o| {
+                    let mut v = v.clone();
+                    v.push(o.clone());
+                    v
+                })
+            })
+            .collect();
+    }
+    Some(out.into_iter().map(|inputs| Layouts { inputs }).collect())
+}
+
+/// The problem with everything a search needs at hand.
+pub struct Refuter<'a> {
+    base: &'a Module,
+    dist: &'a Module,
+    p: &'a Problem,
+    claim: &'a Claim,
+    domains: Vec<Domain>,
+    layouts: Vec<Layouts>,
+    /// Per output leaf: shapes and possible placements.
+    outputs: Vec<(ArrayShape, Vec<Placement>)>,
+    u: f64,
+    options: Options,
+    start: Instant,
+}
+
+enum Verdict {
+    Same { worst: f64 },
+    Differ(Vec<Difference>),
+}
+
+impl<'a> Refuter<'a> {
+    /// Prepares a search.
+    ///
+    /// # Errors
+    /// Why the programs cannot be evaluated or compared.
+    pub fn new(
+        base: &'a Module,
+        dist: &'a Module,
+        p: &'a Problem,
+        claim: &'a Claim,
+        options: Options,
+    ) -> Result<Self, String> {
+        if let Some(e) = p.errors.first() {
+            return Err(e.clone());
+        }
+        for m in [base, dist] {
+            if let Some(e) = unpredictable(m) {
+                return Err(e);
+            }
+        }
+        if p.pairs.iter().any(|q| q.base.is_none()) {
+            return Err("an input has no counterpart".into());
+        }
+        if let Some(e) = too_big(base, dist, p) {
+            return Err(e);
+        }
+        let layouts = layouts(p).ok_or_else(|| {
+            "too many ways to lay out inputs whose sharding is not declared".to_owned()
+        })?;
+        let (bs, ds) = (problem::output_shapes(base), problem::output_shapes(dist));
+        if bs.len() != ds.len() {
+            return Err(format!("{} outputs against {}", bs.len(), ds.len()));
+        }
+        let mut outputs = Vec::new();
+        for (k, (b, d)) in bs.iter().zip(&ds).enumerate() {
+            let (Shape::Array(g), Shape::Array(l)) = (b, d) else { continue };
+            if g.dtype != l.dtype {
+                return Err(format!("output {k} is {} here, {} there", l.dtype, g.dtype));
+            }
+            if g.dynamic != 0 || l.dynamic != 0 {
+                return Err(format!("output {k} has a dynamic size"));
+            }
+            let q = problem::output_layouts(p, claim, dist, k, g, l)?;
+            outputs.push((g.clone(), q.into_iter().map(|x| x.0).collect()));
+        }
+        let domains = domain::domains(base, dist, p, claim);
+        let u = compare::roundoff(base);
+        let start = Instant::now();
+        Ok(Refuter { base, dist, p, claim, domains, layouts, outputs, u, options, start })
+    }
+
+    fn limits(&self) -> RunLimits {
+        let left = self.options.time.saturating_sub(self.start.elapsed());
+        RunLimits { memory: self.options.memory, time: left }
+    }
+
+    fn out_of_time(&self) -> bool {
+        self.start.elapsed() >= self.options.time
+    }
+
+    /// Inputs of a profile.
+    fn draw(&self, profile: Profile, r: &mut Random) -> Option<Inputs> {
+        let copies = if self.p.local_inputs { self.p.devices as usize } else { 1 };
+        let mut values = Vec::new();
+        for (leaf, d) in self.p.base_inputs.iter().zip(&self.domains) {
+            let Shape::Array(a) = &leaf.shape else {
+                values.push(Vec::new());
+                continue;
+            };
+            let v: Option<Vec<Tensor>> =
+                (0..copies).map(|_| domain::draw(a, *d, profile, r)).collect();
+            values.push(v?);
+        }
+        Some(Inputs { values })
+    }
+
+    /// Inputs with every float moved by at most a unit roundoff.
+    fn moved(&self, x: &Inputs, r: &mut Random) -> Inputs {
+        let mut one = |t: &Tensor| {
+            if !t.dtype.is_float() {
+                return t.clone();
+            }
+            let v =
+                t.to_f64().iter().map(|x| x * (1.0 + self.u * (2.0 * r.unit() - 1.0))).collect();
+            // Wide storage: not rounded back.
+            Tensor::from_vec(t.dtype, t.dims.iter().copied(), v).unwrap_or_else(|| t.clone())
+        };
+        let values = x.values.iter().map(|v| v.iter().map(&mut one).collect()).collect();
+        Inputs { values }
+    }
+
+    fn run_base(&self, x: &Inputs, a: Accumulate) -> Result<Results, RunError> {
+        evaluate::base(self.base, self.p, x, a, self.limits())
+    }
+
+    fn run_dist(&self, l: &Layouts, x: &Inputs, a: Accumulate) -> Result<Results, RunError> {
+        evaluate::dist(self.dist, self.p, &l.inputs, x, a, self.limits())
+    }
+
+    /// The baseline's output `k` that device `d` is compared with.
+    fn expected<'r>(&self, b: &'r Results, d: usize, k: usize) -> Option<&'r Tensor> {
+        let per = if self.p.local_inputs { b.get(d)? } else { b.first()? };
+        per.get(k)
+    }
+
+    /// Compares all outputs of one evaluation. Every device counts.
+    fn compare(
+        &self,
+        b: &Results,
+        bound: &dyn Fn(usize, usize) -> Vec<f64>,
+        d: &Results,
+        plain: Option<(&Results, &Results)>,
+    ) -> Option<Verdict> {
+        let mut found = Vec::new();
+        let mut top = 0f64;
+        for (k, (shape, placements)) in self.outputs.iter().enumerate() {
+            // A difference only if no admissible layout explains the values.
+            let mut best: Option<Difference> = None;
+            let mut explained = false;
+            for q in placements {
+                match self.compare_output(k, shape, q, b, bound, d, plain)? {
+                    Ok(worst) => {
+                        top = top.max(worst);
+                        explained = true;
+                        break;
+                    }
+                    Err(x) => {
+                        if best.as_ref().is_none_or(|y| x.count.0 < y.count.0) {
+                            best = Some(x);
+                        }
+                    }
+                }
+            }
+            if !explained {
+                found.extend(best);
+            }
+        }
+        Some(if found.is_empty() { Verdict::Same { worst: top } } else { Verdict::Differ(found) })
+    }
+
+    fn compare_output(
+        &self,
+        k: usize,
+        shape: &ArrayShape,
+        q: &Placement,
+        b: &Results,
+        bound: &dyn Fn(usize, usize) -> Vec<f64>,
+        d: &Results,
+        plain: Option<(&Results, &Results)>,
+    ) -> Option<Result<f64, Difference>> {
+        let q = Some(q).filter(|q| !q.is_replicated());
+        let w = compare::width(shape.dtype);
+        let mut worst: Option<(f64, Difference)> = None;
+        let (mut bad, mut all, mut devices, mut top) = (0, 0, Vec::new(), 0f64);
+        let mut cached: Option<(Vec<f64>, Vec<f64>)> = None;
+        for dev in 0..self.p.devices as usize {
+            if cached.is_none() || self.p.local_inputs {
+                let e = self.expected(b, dev, k)?;
+                if e.dims != shape.dims {
+                    return None;
+                }
+                cached = Some((numbers(e), bound(k, dev)));
+            }
+            let (e, limit) = cached.as_ref()?;
+            let got_t = d.get(dev)?.get(k)?;
+            let got = numbers(got_t);
+            let mut here = false;
+            for (l, g) in place::positions(&shape.dims, q, dev as u32)? {
+                for c in 0..w {
+                    let (want, is) = (*e.get(g * w + c)?, *got.get(l * w + c)?);
+                    let lim = *limit.get(g * w + c)?;
+                    all += 1;
+                    let size = if want == is { 0.0 } else { (want - is).abs() / lim };
+                    if !differs(want, is, lim) {
+                        if size.is_finite() {
+                            top = top.max(size);
+                        }
+                        continue;
+                    }
+                    bad += 1;
+                    here = true;
+                    // Finite differences are the clearer ones.
+                    let size = if size.is_finite() { size } else { 1.0 };
+                    if worst.as_ref().is_none_or(|x| size > x.0) {
+                        let native = |r: &Results, dev: usize, at: usize| {
+                            r.get(dev)
+                                .and_then(|v| v.get(k))
+                                .map(numbers)
+                                .and_then(|v| v.get(at).copied())
+                        };
+                        let base_dev = if self.p.local_inputs { dev } else { 0 };
+                        let pair = plain.and_then(|(x, y)| {
+                            Some((native(x, base_dev, g * w + c)?, native(y, dev, l * w + c)?))
+                        });
+                        worst = Some((
+                            size,
+                            Difference {
+                                output: k,
+                                device: dev as u32,
+                                index: unflatten(g, &shape.dims),
+                                local: unflatten(l, &got_t.dims),
+                                expected: want,
+                                actual: is,
+                                plain: pair.unwrap_or((want, is)),
+                                bound: lim,
+                                count: (0, 0),
+                                devices: Vec::new(),
+                                placement: q.cloned(),
+                            },
+                        ));
+                    }
+                }
+            }
+            if here {
+                devices.push(dev as u32);
+            }
+        }
+        Some(match worst {
+            Some((_, mut x)) => {
+                x.count = (bad, all);
+                x.devices = devices;
+                Err(x)
+            }
+            None => Ok(top),
+        })
+    }
+
+    /// Decides one draw under one layout: a difference counts only if it is
+    /// still there on inputs moved by a roundoff (no tie, no discontinuity)
+    /// and, for integers, in the programs' own types too.
+    fn decide(&self, l: &Layouts, x: &Inputs, r: &mut Random) -> Result<Option<Verdict>, RunError> {
+        let wide = self.run_base(x, Accumulate::F64)?;
+        let got = self.run_dist(l, x, Accumulate::F64)?;
+        // A first look with a bound that rounding in f64 cannot reach.
+        let tight = |k: usize, d: usize| match self.expected(&wide, d, k) {
+            Some(t) => {
+                let v = numbers(t);
+                let s = rms(v.iter().copied());
+                v.iter().map(|x| 1e-11 * (x.abs() + s) + f64::MIN_POSITIVE).collect()
+            }
+            None => Vec::new(),
+        };
+        match self.compare(&wide, &tight, &got, None) {
+            None => return Ok(None),
+            Some(Verdict::Same { worst }) => {
+                return Ok(Some(Verdict::Same { worst: worst * 1e-3 }));
+            }
+            Some(Verdict::Differ(_)) => {}
+        }
+        let plain = self.run_base(x, Accumulate::Plain)?;
+        let moved: Vec<Inputs> = (0..2).map(|_| self.moved(x, r)).collect();
+        let near: Vec<Results> =
+            moved.iter().map(|m| self.run_base(m, Accumulate::F64)).collect::<Result<_, _>>()?;
+        let bound = |at: &Results, others: &[&Results], k: usize, d: usize| {
+            let get = |r: &Results| self.expected(r, d, k).map(numbers).unwrap_or_default();
+            let int = self
+                .outputs
+                .get(k)
+                .is_some_and(|o| !o.0.dtype.is_float() && !o.0.dtype.is_complex());
+            let o: Vec<Vec<f64>> = others.iter().map(|r| get(r)).collect();
+            let (w, p) = (get(at), get(&plain));
+            if int {
+                // Integers are exact; where the baseline's own runs disagree
+                // anything goes.
+                let same =
+                    |k: usize| w.get(k) == p.get(k) && o.iter().all(|v| v.get(k) == w.get(k));
+                return (0..w.len()).map(|k| if same(k) { 0.25 } else { f64::INFINITY }).collect();
+            }
+            bounds(&w, &p, &o, self.u)
+        };
+        let first = |k: usize, d: usize| bound(&wide, &[&near[0], &near[1]], k, d);
+        let Some(v) = self.compare(&wide, &first, &got, None) else { return Ok(None) };
+        let Verdict::Differ(mut found) = v else { return Ok(Some(v)) };
+        for (m, n) in moved.iter().zip(&near) {
+            let again = self.run_dist(l, m, Accumulate::F64)?;
+            // The same rounding bound, around the moved baseline.
+            let b = |k: usize, d: usize| bound(n, &[&wide], k, d);
+            match self.compare(n, &b, &again, None) {
+                Some(Verdict::Differ(f)) => {
+                    found.retain(|x| f.iter().any(|y| y.output == x.output));
+                }
+                _ => found.clear(),
+            }
+        }
+        // In the programs' own types: what the user will see.
+        let own = self.run_dist(l, x, Accumulate::Plain)?;
+        match self.compare(&plain, &first, &own, None) {
+            Some(Verdict::Differ(f)) => found.retain(|x| f.iter().any(|y| y.output == x.output)),
+            _ => found.clear(),
+        }
+        if found.is_empty() {
+            return Ok(Some(Verdict::Same { worst: 1.0 }));
+        }
+        match self.compare(&wide, &first, &got, Some((&plain, &own))) {
+            Some(Verdict::Differ(f)) => {
+                found =
+                    f.into_iter().filter(|x| found.iter().any(|y| y.output == x.output)).collect();
+            }
+            _ => return Ok(None),
+        }
+        found.sort_by(|a, b| {
+            let s = |x: &Difference| (x.expected - x.actual).abs() / x.bound;
+            s(b).total_cmp(&s(a))
+        });
+        Ok(Some(Verdict::Differ(found)))
+    }
+
+    /// Rounding of both programs on one draw, where they agree over the reals.
+    fn precision(&self, x: &Inputs) -> Option<Precision> {
+        let l = self.layouts.first()?;
+        let bw = self.run_base(x, Accumulate::F64).ok()?;
+        let bp = self.run_base(x, Accumulate::Plain).ok()?;
+        let dw = self.run_dist(l, x, Accumulate::F64).ok()?;
+        let dp = self.run_dist(l, x, Accumulate::Plain).ok()?;
+        for (k, (shape, _)) in self.outputs.iter().enumerate() {
+            if !shape.dtype.is_float() {
+                continue;
+            }
+            let error = |w: &Results, p: &Results| {
+                let one = |(a, b): (&Vec<Tensor>, &Vec<Tensor>)| -> Option<Vec<f64>> {
+                    let (a, b) = (numbers(a.get(k)?), numbers(b.get(k)?));
+                    Some(a.iter().zip(&b).map(|(x, y)| x - y).collect())
+                };
+                let all: Option<Vec<Vec<f64>>> = w.iter().zip(p.iter()).map(one).collect();
+                all.map(|v| rms(v.into_iter().flatten()))
+            };
+            let (base, dist) = (error(&bw, &bp)?, error(&dw, &dp)?);
+            let scale = rms(numbers(bw.first()?.get(k)?).into_iter());
+            let own = shape.dtype.mantissa_bits().unwrap_or(23).min(52) as i32;
+            let floor = scale * 0.5f64.powi(own + 1);
+            // Regrouping a sum costs a rounding or two; where the types of
+            // sums differ a smaller ratio tells.
+            let ratio = if coarser_sums(self.base, self.dist) { 1.2 } else { 8.0 };
+            if dist > ratio * base.max(floor) {
+                return Some(Precision { output: k, dist, base, scale });
+            }
+        }
+        None
+    }
+
+    /// How the programs differ on given inputs, split as `placements` (one per
+    /// distributed input) say; empty if by no more than rounding.
+    ///
+    /// # Errors
+    /// Why they cannot be evaluated or compared.
+    pub fn check(
+        &self,
+        inputs: &Inputs,
+        placements: &[Option<Placement>],
+    ) -> Result<Vec<Difference>, String> {
+        let l = Layouts { inputs: placements.to_vec() };
+        match self.decide(&l, inputs, &mut Random::new(self.options.seed)) {
+            Ok(Some(Verdict::Differ(found))) => Ok(found),
+            Ok(Some(Verdict::Same { .. })) => Ok(Vec::new()),
+            Ok(None) => Err("results cannot be compared".to_owned()),
+            Err(e) => Err(e.to_string()),
+        }
+    }
+
+    /// Runs the search.
+    pub fn search(&self) -> Search {
+        use Profile::*;
+        let plan = [Simple, Normal, Mixed, Small, Positive, Large, Mixed, Normal];
+        let mut evidence = Evidence::default();
+        let mut tried = 0;
+        let mut r = Random::new(self.options.seed);
+        for (k, profile) in plan.iter().cycle().take(self.options.samples).enumerate() {
+            if k > 0 && self.out_of_time() {
+                break;
+            }
+            let Some(x) = self.draw(*profile, &mut r) else {
+                return Search::Unable("inputs are too big to draw".into());
+            };
+            tried += 1;
+            let mut all: Option<(Vec<Difference>, usize)> = None;
+            let mut agreed = false;
+            for (j, l) in self.layouts.iter().enumerate() {
+                match self.decide(l, &x, &mut r) {
+                    Ok(Some(Verdict::Differ(f))) => {
+                        all.get_or_insert((f, j));
+                    }
+                    Ok(Some(Verdict::Same { worst })) => {
+                        evidence.worst = evidence.worst.max(worst);
+                        agreed = true;
+                        break;
+                    }
+                    Ok(None) => return Search::Unable("results cannot be compared".into()),
+                    Err(RunError::Limit { .. }) if evidence.samples > 0 => {
+                        return Search::Agree(evidence);
+                    }
+                    Err(e) => return Search::Unable(e.to_string()),
+                }
+            }
+            match all.filter(|_| !agreed) {
+                Some((outputs, j)) => {
+                    let mut c = Counterexample {
+                        drawn: x.clone(),
+                        inputs: x,
+                        names: self.p.base_inputs.iter().map(|l| l.name().to_owned()).collect(),
+                        placements: self.layouts[j].inputs.clone(),
+                        outputs,
+                        profile: *profile,
+                        seen: (1, tried),
+                    };
+                    self.simplify(&mut c, &mut r);
+                    return Search::Differ(Box::new(c));
+                }
+                None => evidence.samples += 1,
+            }
+        }
+        if evidence.samples > 0 {
+            let x = self.draw(Normal, &mut r);
+            evidence.precision = x.and_then(|x| self.precision(&x));
+        }
+        Search::Agree(evidence)
+    }
+
+    /// Simpler inputs with the same difference: whole inputs of ones or zeros.
+    fn simplify(&self, c: &mut Counterexample, r: &mut Random) {
+        let budget = self.options.time / 4;
+        let start = Instant::now();
+        let l = Layouts { inputs: c.placements.clone() };
+        for k in 0..c.inputs.values.len() {
+            for value in [0.0, 1.0] {
+                if start.elapsed() > budget || self.layouts.len() > 1 {
+                    return;
+                }
+                let leaf = &self.p.base_inputs[k];
+                let Shape::Array(a) = &leaf.shape else { continue };
+                if self.domains[k] != Domain::Float {
+                    continue;
+                }
+                let n = a.dims.iter().product::<i64>() as usize;
+                let Some(t) = domain::from_f64(a, vec![value; n]) else { continue };
+                let mut x = c.inputs.clone();
+                for slot in &mut x.values[k] {
+                    *slot = t.clone();
+                }
+                if let Ok(Some(Verdict::Differ(f))) = self.decide(&l, &x, r) {
+                    (c.inputs, c.outputs) = (x, f);
+                    break;
+                }
+            }
+        }
+        let _ = self.claim;
+    }
+}
+
+/// True if `dist` sums in a float type below `f32` in which `base` does not.
+fn coarser_sums(base: &Module, dist: &Module) -> bool {
+    let types = |m: &Module| -> Vec<scalify_ir::DType> {
+        let sum = |o: Opcode| {
+            matches!(
+                o,
+                Opcode::Add
+                    | Opcode::Dot
+                    | Opcode::Convolution
+                    | Opcode::Reduce
+                    | Opcode::AllReduce
+                    | Opcode::AllReduceStart
+                    | Opcode::ReduceScatter
+            )
+        };
+        // Reducers run inside the instruction that calls them.
+        let mut t: Vec<scalify_ir::DType> = (m.instrs.iter())
+            .filter(|i| sum(i.opcode) && !i.operands.iter().all(|&o| scalar_parameter(m, o)))
+            .filter_map(|i| m.shapes[i.shape.0 as usize].dtype())
+            .filter(|d| d.is_float() && d.mantissa_bits().is_some_and(|b| b < 23))
+            .collect();
+        t.sort_unstable_by_key(|d| d.name());
+        t.dedup();
+        t
+    };
+    let b = types(base);
+    types(dist).iter().any(|t| !b.contains(t))
+}
+
+fn scalar_parameter(m: &Module, x: scalify_ir::InstrId) -> bool {
+    m.instr(x).opcode == Opcode::Parameter && m.array(x).is_some_and(|a| a.dims.is_empty())
+}
+
+/// Inputs on which the programs differ, with the baseline's results: what an
+/// edited program must agree with.
+pub struct Trial {
+    inputs: Vec<Inputs>,
+    wide: Vec<Results>,
+    bounds: Vec<Vec<Vec<f64>>>,
+    layouts: Layouts,
+}
+
+impl Refuter<'_> {
+    /// The problem.
+    pub fn problem(&self) -> &Problem {
+        self.p
+    }
+
+    /// Prepares the trial of edits on the inputs of a counterexample and on
+    /// two further draws.
+    pub fn trial(&self, c: &Counterexample) -> Option<Trial> {
+        let mut r = Random::new(self.options.seed ^ 0x5eed);
+        let mut inputs = vec![c.drawn.clone()];
+        inputs.push(self.draw(Profile::Normal, &mut r)?);
+        inputs.push(self.draw(Profile::Small, &mut r)?);
+        let mut t = Trial {
+            inputs: Vec::new(),
+            wide: Vec::new(),
+            bounds: Vec::new(),
+            layouts: Layouts { inputs: c.placements.clone() },
+        };
+        for x in inputs {
+            let wide = self.run_base(&x, Accumulate::F64).ok()?;
+            let plain = self.run_base(&x, Accumulate::Plain).ok()?;
+            let near = self.run_base(&self.moved(&x, &mut r), Accumulate::F64).ok()?;
+            let mut all = Vec::new();
+            for k in 0..self.outputs.len() {
+                let per = if self.p.local_inputs { self.p.devices as usize } else { 1 };
+                let mut v = Vec::new();
+                for d in 0..per {
+                    let get = |r: &Results| self.expected(r, d, k).map(numbers).unwrap_or_default();
+                    v.extend(bounds(&get(&wide), &get(&plain), &[get(&near)], self.u));
+                }
+                all.push(v);
+            }
+            t.inputs.push(x);
+            t.wide.push(wide);
+            t.bounds.push(all);
+        }
+        Some(t)
+    }
+}
+
+impl Trial {
+    /// True if a program of the same interface agrees with the baseline on
+    /// all inputs of the trial.
+    pub fn agrees(&self, r: &Refuter<'_>, m: &Module) -> bool {
+        for (k, x) in self.inputs.iter().enumerate() {
+            let limits = RunLimits { memory: r.options.memory, time: Duration::from_secs(5) };
+            let Ok(got) = evaluate::dist(m, r.p, &self.layouts.inputs, x, Accumulate::F64, limits)
+            else {
+                return false;
+            };
+            let bound = |o: usize, d: usize| {
+                let all = &self.bounds[k][o];
+                if r.p.local_inputs {
+                    let n = all.len() / r.p.devices.max(1) as usize;
+                    all[d * n..(d + 1) * n].to_vec()
+                } else {
+                    all.clone()
+                }
+            };
+            if !matches!(r.compare(&self.wide[k], &bound, &got, None), Some(Verdict::Same { .. })) {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+fn unflatten(mut k: usize, dims: &[i64]) -> Vec<i64> {
+    let mut out = vec![0; dims.len()];
+    for d in (0..dims.len()).rev() {
+        let n = dims[d].max(1) as usize;
+        out[d] = (k % n) as i64;
+        k /= n;
+    }
+    out
+}
