@@ -265,3 +265,60 @@ c.right("contracted", note="the permutation as choice of contracted dimension")(
     lambda b, q, k, v: b.dot(b.softmax(b.dot(q, k, 3, 2, [0, 1], [0, 3])), v, 3, 2, [0, 1], [0, 1]))
 c.wrong("layout")(lambda b, q, k, v: attention(b, q, k, v, (0, 1, 3, 2)))
 c.wrong("layout", "plain")(lambda b, q, k, v: attention(b, q, k, v, (0, 1, 2, 3)))
+
+# I06: cropping folded into the padding of a window.
+c = Case("I06_crop_in_window", ["openxla/xla#48715"],
+         "A negative pad, which crops, is folded into the padding of a windowed sum.",
+         {}, [("x", "s32[3,7]", "", (-9, 9))], [""])
+
+
+def pairs_of(b, x, lo):
+    z = b.const(0, "s32")
+    return b.emit("reduce-window", "s32", [3, x.d[1] + lo - 1], [x, z],
+                  f"window={{size=1x2 pad=0_0x{lo}_0}}, to_apply={b.reducer('add', 's32')}")
+
+
+c.base(lambda b, x: pairs_of(b, b.pad(x, 0, (0, 0), (-1, 0)), 1))
+c.right("sliced")(lambda b, x: pairs_of(b, b.slice(x, None, (1, 7)), 1))
+c.right("added")(lambda b, x: b.slice(x, None, (1, 7)) + b.pad(b.slice(x, None, (1, 6)), 0, (0, 0), (1, 0)))
+c.wrong("offset", note="the cropped column is read where the padding belongs")(lambda b, x: b.guilty(pairs_of(b, x, 0)))
+
+# I16: a pattern that does not compare its operands.
+c = Case("I16_operands_not_compared", ["openxla/xla#14074"],
+         "sqrt(x) * sqrt(y) is rewritten to x as if both roots were of one value.",
+         {}, [("x", "f32[5]", ""), ("y", "f32[5]", "")], [""])
+root = lambda b, v: b.sqrt(b.un("abs", v) + 0.1)  # noqa: E731
+c.base(lambda b, x, y: root(b, x) * root(b, y))
+c.right("swapped")(lambda b, x, y: root(b, y) * root(b, x))
+c.right("one_root")(lambda b, x, y: b.sqrt((b.un("abs", x) + 0.1) * (b.un("abs", y) + 0.1)))
+c.wrong("wrong-operand")(lambda b, x, y: b.guilty(b.un("abs", x) + 0.1))
+
+c = Case("I16_same_operand", ["openxla/xla#14074"],
+         "The look-alike that is right: both roots are of one value.",
+         {}, [("x", "f32[5]", "")], [""])
+c.base(lambda b, x: root(b, x) * root(b, x))
+c.right("rewritten")(lambda b, x: b.un("abs", x) + 0.1)
+c.wrong("wrong-operand")(lambda b, x: b.guilty(x + 0.1))
+
+# I21: a rule for predicates on integers.
+c = Case("I21_and_with_one", ["openxla/stablehlo#2633"],
+         "x and 1 is folded to x, x or 1 to 1: rules for predicates applied to integers.",
+         {}, [("x", "s32[6]", "", (-20, 20))], ["", ""])
+c.base(lambda b, x: (x & 1, x | 1))
+
+
+@c.right("arithmetic")
+def _(b, x):
+    odd = (x % 2).cmp("NE", 0)
+    return b.where(odd, b.full(1, "s32", [6]), 0), b.where(odd, x, x + 1)
+
+
+c.wrong("wrong-operand")(lambda b, x: (b.guilty(x + 0), x | 1))
+c.wrong("wrong-operand", "or")(lambda b, x: (x & 1, b.guilty(b.full(1, "s32", [6]))))
+
+c = Case("I21_and_with_true", ["openxla/stablehlo#2633"],
+         "The look-alike that is right: predicates.",
+         {}, [("p", "pred[6]", "")], ["", ""])
+c.base(lambda b, p: (p & b.full(1, "pred", [6]), p | b.full(1, "pred", [6])))
+c.right("folded")(lambda b, p: (p, b.full(1, "pred", [6])))
+c.wrong("wrong-operand")(lambda b, p: (p, b.guilty(p | p)))

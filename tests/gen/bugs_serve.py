@@ -643,6 +643,15 @@ def _(b, z, s, v):
 
 
 c.wrong("mask")(lambda b, z, s, v: guarded(b, z, s, v, False))
+c.wrong("mask", "multiplied", note="a product with the mask: 0 * NaN is NaN")(
+    lambda b, z, s, v: b.dot(b.guilty(b.softmax(b.where(s, z, -INF)) * b.conv(s, "f32")), v))
+
+
+@c.wrong("mask", "late", note="rows are cleared by a product after the values were summed")
+def _(b, z, s, v):
+    y = b.dot(b.softmax(b.where(s, z, -INF)), v)
+    some = b.red(b.conv(s, "f32"), 1, "maximum")
+    return b.guilty(y * b.bcast(some, [4, 4], [0]))
 
 
 @c.wrong("mask", "uniform", note="a large negative number in place of -inf: the mean of all values")

@@ -559,3 +559,21 @@ def _(b, w, x):
     def body(i, acc, g, w):
         return b.tanh(acc + b.reshape(g, 4)), b.ag(b.ds(w, (i + 1).min(5), 1), 1), w
     return b.fori(3, 6, [x, g, w], body)[0]
+
+# A19: gradient of a replicated value inside a mapped region.
+c = Case("A19_gradient_in_shard_map", ["jax-ml/jax#36886"],
+         "Per-sample gradients of a replicated weight, taken inside a mapped region, are summed over devices.",
+         {"d": 2}, [("w", "f32[3]", ""), ("x", "f32[4,3]", "d")], ["d"])
+
+
+def sample_gradients(b, w, x):
+    t = b.tanh(b.dot(x, w))
+    return b.bcast(1.0 - t * t, x.d, [0]) * x
+
+
+c.base(sample_gradients)
+c.right()(sample_gradients)
+c.right("gather")(lambda b, w, x: b.ds(sample_gradients(b, w, b.ag(x, 0)), b.pid() * 2, 2))
+c.wrong("duplicate-all-reduce", note="samples of other devices at the same place are added")(
+    lambda b, w, x: b.guilty(b.ar(sample_gradients(b, w, x))))
+c.wrong("scale", "averaged")(lambda b, w, x: b.guilty(sample_gradients(b, w, x) / 2.0))

@@ -20,6 +20,10 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Prove that DIST computes the same function as BASE
     Verify(Box<VerifyArgs>),
+    /// Evaluate the witness in a folder that `verify --witness` wrote
+    Replay(ReplayArgs),
+    /// Run a module on the reference interpreter
+    Run(Box<RunArgs>),
     /// Show what a module holds: signature, meshes, opcodes, collectives, sources
     Inspect(InspectArgs),
     /// Read a module and write it in another format
@@ -93,6 +97,104 @@ pub(crate) struct VerifyArgs {
     /// Verdict only, no progress
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) refute: RefuteArgs,
+}
+
+/// What to do where there is no proof.
+#[derive(Args)]
+#[command(next_help_heading = "Refutation")]
+pub(crate) struct RefuteArgs {
+    /// Prove only: do not look for inputs on which the programs differ
+    #[arg(long)]
+    pub(crate) no_refute: bool,
+    /// Time for that search
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "20s")]
+    pub(crate) refute_time: Duration,
+    /// Inputs drawn at most
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub(crate) samples: usize,
+    /// Seed of the inputs
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Time to look for a repair of a refuted program
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
+    pub(crate) repair_time: Duration,
+    /// Do not look for a repair
+    #[arg(long)]
+    pub(crate) no_repair: bool,
+    /// Evaluate proved programs too
+    #[arg(long, conflicts_with = "no_refute")]
+    pub(crate) cross_check: bool,
+    /// Save inputs on which the programs differ, both programs, and a script
+    /// that runs them in XLA, in this new folder
+    #[arg(long, value_name = "DIR", conflicts_with = "no_refute")]
+    pub(crate) witness: Option<PathBuf>,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Exit codes: 0 no difference, 1 the difference is there, 2 bad usage or input"
+)]
+pub(crate) struct ReplayArgs {
+    /// The folder
+    pub(crate) dir: PathBuf,
+    /// Wall time
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10m")]
+    pub(crate) time_limit: Duration,
+    /// Memory for the values of one evaluation, e.g. 4G
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub(crate) memory_limit: Option<u64>,
+    /// When to use colours
+    #[arg(long, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
+    pub(crate) color: Color,
+}
+
+#[derive(Args)]
+#[command(after_help = "Exit codes: 0 done, 2 bad usage or input, or the program cannot be run")]
+pub(crate) struct RunArgs {
+    /// HLO text or proto, may be compressed
+    pub(crate) module: PathBuf,
+    /// Inputs (npz, safetensors, npy) by name, else `#0` or `arr_0` by
+    /// position; `x@0`, `x@1`, .. are the values of each device (may repeat)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) inputs: Vec<PathBuf>,
+    /// Draw the inputs that no file has: standard normal, integers in the range
+    /// of what they index
+    #[arg(long, value_name = "SEED")]
+    pub(crate) random: Option<u64>,
+    /// Number of devices, if the module does not say
+    #[arg(long, value_name = "N")]
+    pub(crate) devices: Option<u32>,
+    /// Device mesh, major axis first, e.g. dp=2,tp=4
+    #[arg(long, value_name = "AXES")]
+    pub(crate) mesh: Option<String>,
+    /// Layout of an input: each device takes its block of the array, e.g.
+    /// 'x=P(None, "tp")'
+    #[arg(long = "in", value_name = "INPUT=SPEC")]
+    pub(crate) inputs_specs: Vec<String>,
+    /// Layout of an output: the blocks of the devices are joined
+    #[arg(long = "out", value_name = "OUTPUT=SPEC")]
+    pub(crate) output_specs: Vec<String>,
+    /// Range of a drawn integer input, e.g. 'tokens in [0, 31999]'
+    #[arg(long, value_name = "INPUT in [LO, HI]")]
+    pub(crate) assume: Vec<String>,
+    /// Write the outputs (npz, safetensors, npy)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) outputs: Option<PathBuf>,
+    /// Evaluate all floats in f64, without rounding to their types
+    #[arg(long)]
+    pub(crate) f64: bool,
+    /// Write every intermediate value as `instruction@device` (npz,
+    /// safetensors), or one row of facts about each (jsonl)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Wall time, e.g. 30s, 5m
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10m")]
+    pub(crate) time_limit: Option<Duration>,
+    /// Memory for values, e.g. 4G
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub(crate) memory_limit: Option<u64>,
 }
 
 #[derive(Args)]

@@ -13,6 +13,8 @@ mod input;
 mod inspect;
 mod output;
 mod progress;
+mod replay;
+mod run;
 mod verify;
 
 use args::{Cli, Command};
@@ -65,6 +67,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     };
     let result = match &cli.command {
         Command::Verify(a) => verify::run(a),
+        Command::Replay(a) => replay::run(a),
+        Command::Run(a) => run::run(a),
         Command::Inspect(a) => inspect::run(a),
         Command::Convert(a) => convert::run(a),
         Command::Completions { shell } => {

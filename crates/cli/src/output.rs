@@ -36,10 +36,24 @@ pub(crate) fn fail(e: &anyhow::Error) -> Exit {
     // Rendered parse errors come with their own head.
     let text = match e.downcast_ref::<crate::input::Rendered>() {
         Some(r) => format!("{}\n", r.0.trim_end()),
-        None => format!("error: {e:#}\n"),
+        None => format!("error: {}\n", chain(e)),
     };
     stderr(&text);
     Exit::Error
+}
+
+/// An error and its causes; a cause that the message before it ends with is
+/// not said twice.
+fn chain(e: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in e.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 /// `exit` if writing worked.

@@ -2,8 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
-use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Shows nothing before this time.
 const QUIET: Duration = Duration::from_secs(1);
@@ -12,21 +11,31 @@ const QUIET: Duration = Duration::from_secs(1);
 /// run is long enough.
 pub(crate) struct Bar {
     bar: ProgressBar,
-    start: Instant,
-    shown: OnceLock<()>,
 }
 
 impl Bar {
     /// A bar that may appear.
     pub(crate) fn new(quiet: bool) -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-        let shown = OnceLock::new();
-        if quiet || !std::io::stderr().is_terminal() {
-            let _ = shown.set(());
-        }
-        let b = Bar { bar, start: Instant::now(), shown };
+        let b = Bar { bar };
         b.on_interrupt();
+        if !quiet && std::io::stderr().is_terminal() {
+            b.appear_later();
+        }
         b
+    }
+
+    /// Shows the line once the run is long; phases may be longer than that.
+    fn appear_later(&self) {
+        let bar = self.bar.downgrade();
+        // Without a thread there is no line; nothing else depends on it.
+        let _ = std::thread::Builder::new().spawn(move || {
+            std::thread::sleep(QUIET);
+            if let Some(bar) = bar.upgrade().filter(|b| !b.is_finished()) {
+                bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
+                bar.enable_steady_tick(Duration::from_millis(200));
+            }
+        });
     }
 
     /// Ctrl-C takes the line away before the program ends.
@@ -37,16 +46,6 @@ impl Bar {
             bar.finish_and_clear();
             crate::output::stderr("interrupted\n");
             std::process::exit(130);
-        });
-    }
-
-    fn appear(&self) {
-        if self.start.elapsed() < QUIET {
-            return;
-        }
-        self.shown.get_or_init(|| {
-            self.bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
-            self.bar.enable_steady_tick(Duration::from_millis(200));
         });
     }
 
@@ -71,11 +70,9 @@ impl scalify_prove::Progress for Bar {
         }
         self.bar.set_position(0);
         self.bar.set_message(name.to_string());
-        self.appear();
     }
 
     fn advance(&self, n: u64) {
         self.bar.inc(n);
-        self.appear();
     }
 }

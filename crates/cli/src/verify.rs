@@ -9,12 +9,17 @@ use scalify_prove::outcome::Verdict;
 use scalify_report::sources::Sources;
 use scalify_report::{Subject, json, text};
 use std::path::Path;
+use std::time::Duration;
 
 /// Largest spec file (bytes).
 const MAX_SPEC: u64 = 64 << 20;
 
 pub(crate) fn run(a: &VerifyArgs) -> anyhow::Result<Exit> {
     let claim = claim(a)?;
+    if let Some(dir) = &a.refute.witness {
+        // Before the work, not after it.
+        scalify_witness::replaces(dir)?;
+    }
     let (base, dist) = input::load_both(&a.base, &a.dist)?;
     let bar = Bar::new(a.quiet || a.json);
     let options = scalify_prove::Options {
@@ -29,15 +34,37 @@ pub(crate) fn run(a: &VerifyArgs) -> anyhow::Result<Exit> {
         output::stdout(&text?)?;
         return Ok(Exit::Success);
     }
-    let outcome = scalify_prove::verify(&base, &dist, &claim, &options);
+    let plan = plan(a);
+    let decision = scalify_refute::decide(&base, &dist, &claim, &options, &plan);
     bar.done();
+    let problem = scalify_prove::problem::setup(&base, &dist, &claim);
     let (base_file, dist_file) = (a.base.display().to_string(), a.dist.display().to_string());
+    let (mut witness, mut saved) = (None, Ok(()));
+    if let (Some(dir), Some(c)) = (&a.refute.witness, &decision.counterexample) {
+        let w = scalify_witness::Witness {
+            base: &base,
+            dist: &dist,
+            base_file: &base_file,
+            dist_file: &dist_file,
+            claim: &claim,
+            problem: &problem,
+            example: c,
+            seed: a.refute.seed,
+        };
+        saved = scalify_witness::save(dir, &w);
+        if saved.is_ok() {
+            witness = Some(dir.display().to_string());
+        }
+    }
     let subject = Subject {
-        outcome: &outcome,
+        decision: &decision,
+        problem: &problem,
         base: &base,
         dist: &dist,
         base_file: &base_file,
         dist_file: &dist_file,
+        seed: a.refute.seed,
+        witness: witness.as_deref(),
     };
     let report = if a.json {
         json::render(&subject)?
@@ -51,13 +78,32 @@ pub(crate) fn run(a: &VerifyArgs) -> anyhow::Result<Exit> {
         text::render(&subject, &mut options)
     };
     output::stdout(&report)?;
+    saved?;
     // Freeing two big modules takes longer than leaving that to the system.
     std::mem::forget((base, dist));
-    Ok(match outcome.verdict {
+    Ok(match decision.outcome.verdict {
         Verdict::Proved => Exit::Success,
         Verdict::Refuted => Exit::Refuted,
         Verdict::Unknown => Exit::Unknown,
     })
+}
+
+/// What to do beyond the proof.
+fn plan(a: &VerifyArgs) -> scalify_refute::Plan {
+    let r = &a.refute;
+    let mut plan = scalify_refute::Plan {
+        refute: !r.no_refute,
+        repair: if r.no_repair { Duration::ZERO } else { r.repair_time },
+        cross_check: r.cross_check,
+        ..Default::default()
+    };
+    plan.search.time = r.refute_time;
+    plan.search.samples = r.samples;
+    plan.search.seed = r.seed;
+    if let Some(bytes) = a.memory_limit {
+        plan.search.memory = plan.search.memory.min(bytes);
+    }
+    plan
 }
 
 /// The claim of spec file and options.

@@ -79,7 +79,7 @@ impl Tally {
                 None => {}
             }
         }
-        let mut line = format!("{:?} {s:.2} s", o.verdict);
+        let mut line = format!("{:?} {s:.2} s, {} edits", o.verdict, d.edits_tried);
         if let Some(p) = precision {
             line += &format!(" precision {:.1e} against {:.1e}", p.dist, p.base);
         }

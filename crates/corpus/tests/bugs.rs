@@ -1,6 +1,7 @@
 //! Every program of every case of `tests/bugs` against its baseline: wrong ones
 //! are never proved; right ones are proved, except those listed in `not_yet.txt`
-//! (which must not be), and never refuted. `BUGS_TABLE=1` prints a line each.
+//! (which must not be), and never refuted, neither by the prover nor by the
+//! refuter. `BUGS_TABLE=1` prints a line each.
 #![allow(clippy::print_stdout)]
 
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -10,6 +11,7 @@ use scalify_corpus::{find, module, word};
 use scalify_ir::Module;
 use scalify_prove::outcome::{Grade, Outcome, Verdict};
 use scalify_prove::{Options, verify};
+use scalify_refute::{Search, refute};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -17,6 +19,7 @@ static RIGHT: AtomicUsize = AtomicUsize::new(0);
 static PROVED: AtomicUsize = AtomicUsize::new(0);
 static WRONG: AtomicUsize = AtomicUsize::new(0);
 static REFUTED: AtomicUsize = AtomicUsize::new(0);
+static PRECISION: AtomicUsize = AtomicUsize::new(0);
 static NAMED: AtomicUsize = AtomicUsize::new(0);
 static SAME_KIND: AtomicUsize = AtomicUsize::new(0);
 
@@ -33,6 +36,18 @@ fn why(o: &Outcome) -> String {
     format!("{:?} {:?} {first}", o.notes, o.exhausted)
 }
 
+fn found(s: &Search) -> String {
+    match s {
+        Search::Differ(c) => {
+            let d = c.outputs.first().map(|d| format!("{:e} for {:e}", d.actual, d.expected));
+            format!("differ {}", d.unwrap_or_default())
+        }
+        Search::Agree(e) if e.precision.is_some() => "precision".to_owned(),
+        Search::Agree(e) => format!("agree on {}", e.samples),
+        Search::Unable(e) => format!("unable: {e}"),
+    }
+}
+
 /// The baseline is proved equal to itself.
 fn own(dir: &Path) -> Result<(), Failed> {
     let case = BugCase::read(dir)?;
@@ -46,14 +61,14 @@ fn own(dir: &Path) -> Result<(), Failed> {
     Ok(())
 }
 
-fn right(o: &Outcome, not_yet: bool) -> Result<(), Failed> {
+fn right(o: &Outcome, search: &Search, not_yet: bool) -> Result<(), Failed> {
     add(&RIGHT);
     let proved = o.verdict == Verdict::Proved;
     if proved {
         add(&PROVED);
     }
-    if o.verdict == Verdict::Refuted {
-        return Err("FALSE REFUTATION".into());
+    if o.verdict == Verdict::Refuted || matches!(search, Search::Differ(_)) {
+        return Err(format!("FALSE REFUTATION: {}", found(search)).into());
     }
     if proved == not_yet {
         return Err(format!("proved is {proved}: {}", why(o)).into());
@@ -61,12 +76,15 @@ fn right(o: &Outcome, not_yet: bool) -> Result<(), Failed> {
     Ok(())
 }
 
-fn wrong(o: &Outcome, graph: &Graph, dist: &Module) -> Result<(), Failed> {
+fn wrong(o: &Outcome, search: &Search, graph: &Graph, dist: &Module) -> Result<(), Failed> {
     add(&WRONG);
-    match o.verdict {
-        Verdict::Proved => return Err("FALSE PROOF".into()),
-        Verdict::Refuted => add(&REFUTED),
-        Verdict::Unknown => {}
+    if o.verdict == Verdict::Proved {
+        return Err("FALSE PROOF".into());
+    }
+    match search {
+        Search::Differ(_) => add(&REFUTED),
+        Search::Agree(e) if e.precision.is_some() => add(&PRECISION),
+        _ => {}
     }
     if o.frontier.is_empty() && o.notes.is_empty() {
         return Err("not proved and no reason given".into());
@@ -91,19 +109,27 @@ fn run(dir: &Path, graph: &Graph, not_yet: bool) -> Result<(), Failed> {
             return Err(format!("no instruction {g}").into());
         }
     }
-    let o = verify(&base, &dist, &case.claim(graph)?, &Options::default());
+    let claim = case.claim(graph)?;
+    let o = verify(&base, &dist, &claim, &Options::default());
+    let search = refute(&base, &dist, &claim, scalify_refute::Options::default());
     if std::env::var_os("BUGS_TABLE").is_some() {
         let f = o.frontier.first().map_or("", |f| f.code);
         let kind = graph.kind.as_deref().unwrap_or("");
         let grade = o.grade.map(|g| format!("{g:?}")).unwrap_or_default();
-        println!("{} {} {} {grade} {kind} {f}", case.name, graph.file, word(o.verdict));
+        println!(
+            "{} {} {} {grade} {kind} {f} {}",
+            case.name,
+            graph.file,
+            word(o.verdict),
+            found(&search)
+        );
         for a in &o.assumptions {
             println!("    {:?}: {}", a.kind, a.text);
         }
     }
     match graph.expected.as_str() {
-        "equivalent" => right(&o, not_yet),
-        _ => wrong(&o, graph, &dist),
+        "equivalent" => right(&o, &search, not_yet),
+        _ => wrong(&o, &search, graph, &dist),
     }
 }
 
@@ -146,8 +172,14 @@ fn main() {
     let end = libtest_mimic::run(&args, trials);
     let n = |a: &AtomicUsize| a.load(Ordering::Relaxed);
     println!(
-        "right: {} of {} proved; wrong: {} of {} refuted, first finding names the instruction in {}, the kind in {}",
-        n(&PROVED), n(&RIGHT), n(&REFUTED), n(&WRONG), n(&NAMED), n(&SAME_KIND)
+        "right: {} of {} proved; wrong: {} of {} refuted, {} more coarser; the first finding names the instruction in {}, the kind in {}",
+        n(&PROVED),
+        n(&RIGHT),
+        n(&REFUTED),
+        n(&WRONG),
+        n(&PRECISION),
+        n(&NAMED),
+        n(&SAME_KIND)
     );
     end.exit();
 }

@@ -58,8 +58,8 @@ pub enum End {
     EqualProved,
     /// Equal on all draws, not proved.
     EqualUnknown,
-    /// Differs only where a value is NaN or infinite, and is proved under the
-    /// assumption that none is.
+    /// Differs only on draws on which a value is NaN, infinite or beyond an
+    /// exponential's range, and is proved under the assumption that none is.
     Assumed,
     /// Cannot be run, not proved.
     NoValue,
@@ -67,6 +67,8 @@ pub enum End {
     FalseProved,
     /// Equal on all draws and refuted.
     FalseRefuted,
+    /// Differs and is proved under an assumption that holds on no draw.
+    Vacuous,
     /// Cannot be run and is proved.
     ProvedWithoutValue,
     /// An operator that keeps the function changed it.
@@ -245,16 +247,17 @@ fn mutate(
     None
 }
 
+/// The proof assumes that values are finite.
+fn assumes_finite(v: &Outcome) -> bool {
+    let finite = |k| matches!(k, AssumptionKind::Finite | AssumptionKind::NonZero);
+    v.grade == Some(Grade::UnderAssumptions) && v.assumptions.iter().any(|a| finite(a.kind))
+}
+
 fn end(o: &Operator, j: &Judgement, v: &Outcome) -> End {
-    let weak = v.grade == Some(Grade::UnderAssumptions)
-        && v.assumptions
-            .iter()
-            .any(|a| matches!(a.kind, AssumptionKind::Finite | AssumptionKind::NonZero));
     if o.equal && matches!(j, Judgement::Differs { finite: true, .. }) {
         return End::NotEqual;
     }
     match (j, v.verdict) {
-        (Judgement::Differs { finite: false, .. }, Verdict::Proved) if weak => End::Assumed,
         (Judgement::Differs { .. }, Verdict::Proved) => End::FalseProved,
         (Judgement::Differs { .. }, Verdict::Refuted) => End::Refuted,
         (Judgement::Differs { .. }, Verdict::Unknown) => End::Killed,
@@ -275,8 +278,20 @@ fn one(number: usize, p: &Prepared, operators: &[Operator], c: &Config) -> Optio
     };
     let v = prove(&p.pair, c, base, dist);
     let j = p.judge.judge(side, &x.module);
-    let end = end(&o, &j, &v);
     let mut text = format!("{}; {:?} {:?}", x.text, v.verdict, v.grade);
+    let mut end = end(&o, &j, &v);
+    if matches!(end, End::FalseProved | End::Assumed) && assumes_finite(&v) {
+        // Where the assumption holds they must agree, and somewhere it must.
+        let tame = p.judge.judge_tame(side, &x.module);
+        end = match &tame {
+            Some(Judgement::Equal) => End::Assumed,
+            Some(_) => End::FalseProved,
+            None => End::Vacuous,
+        };
+        if end.bad() {
+            text.push_str(&format!("; on draws where values are finite: {tame:?}"));
+        }
+    }
     let mut draw = None;
     match &j {
         Judgement::Equal => text.push_str("; equal on all draws"),

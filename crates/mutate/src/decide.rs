@@ -10,10 +10,11 @@ use crate::draw::{self, Inputs, block};
 use crate::random::Random;
 use scalify_claim::{Mesh, Placement};
 use scalify_interp::tensor::Data;
-use scalify_interp::{Accumulate, RunOptions, Tensor, Value};
-use scalify_ir::{ArrayShape, Module, Shape, ShardingKind};
+use scalify_interp::{Accumulate, RunOptions, Tensor, Trace, Value};
+use scalify_ir::{ArrayShape, InstrId, Module, Opcode, Shape, ShardingKind};
 use scalify_prove::outcome::Side;
 use scalify_prove::problem::{self, Problem};
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// Draws that are also run in the element types.
@@ -252,6 +253,17 @@ impl Judge {
     }
 
     fn run(&self, side: Side, m: &Module, i: &Inputs, a: Accumulate) -> Result<Outs, String> {
+        self.execute(side, m, i, a, None)
+    }
+
+    fn execute(
+        &self,
+        side: Side,
+        m: &Module,
+        i: &Inputs,
+        a: Accumulate,
+        trace: Option<Trace<'_>>,
+    ) -> Result<Outs, String> {
         let n = self.problem.devices.max(1) as usize;
         let base = [i.base.clone()];
         let (args, devices) = match side {
@@ -272,7 +284,7 @@ impl Judge {
             time_limit: Some(Duration::from_secs(10)),
             step_limit: Some(2_000_000),
             accumulate: a,
-            trace: None,
+            trace,
         };
         let v = scalify_interp::run(m, None, args, o).map_err(|e| e.to_string())?;
         Ok(v.iter()
@@ -282,6 +294,51 @@ impl Judge {
                 to
             })
             .collect())
+    }
+
+    /// True if a program has no NaN, no +inf and no exponential near the ends
+    /// of its range on these inputs.
+    fn tame(&self, side: Side, m: &Module, i: &Inputs) -> bool {
+        let exponent: Vec<Option<InstrId>> = m
+            .instrs
+            .iter()
+            .map(|i| {
+                let exp = matches!(i.opcode, Opcode::Exponential | Opcode::ExponentialMinusOne);
+                i.operands.first().copied().filter(|_| exp)
+            })
+            .collect();
+        let wanted: HashSet<InstrId> = exponent.iter().flatten().copied().collect();
+        let mut extreme: HashSet<(usize, InstrId)> = HashSet::new();
+        let mut wild = false;
+        let mut see = |d: usize, id: InstrId, v: &Value| {
+            let Value::Tensor(t) = v else { return };
+            if !(t.dtype.is_float() || t.dtype.is_complex()) {
+                return;
+            }
+            let x = t.to_f64();
+            // Masks are far beyond.
+            if wanted.contains(&id) {
+                if x.iter().any(|x| (600.0..9e3).contains(&x.abs())) {
+                    extreme.insert((d, id));
+                } else {
+                    extreme.remove(&(d, id));
+                }
+            }
+            let fixed = matches!(m.instr(id).opcode, Opcode::Constant | Opcode::Broadcast);
+            wild |= !fixed && x.iter().any(|x| x.is_nan() || *x == f64::INFINITY);
+            let of = exponent.get(id.0 as usize).copied().flatten();
+            wild |= of.is_some_and(|o| extreme.contains(&(d, o)));
+        };
+        self.execute(side, m, i, Accumulate::F64, Some(&mut see)).is_ok() && !wild
+    }
+
+    /// Judges a mutant on the draws on which the assumption of finite values
+    /// holds; `None` if there is none.
+    pub fn judge_tame(&self, side: Side, mutant: &Module) -> Option<Judgement> {
+        let keep: Vec<usize> = (0..self.draws.len())
+            .filter(|&k| self.tame(side, mutant, &self.draws[k].inputs))
+            .collect();
+        if keep.is_empty() { None } else { Some(self.judge_on(side, mutant, &keep)) }
     }
 
     /// Output `k` on all devices against the baseline's in a layout; without
@@ -330,10 +387,15 @@ impl Judge {
 
     /// Judges a mutant of one side.
     pub fn judge(&self, side: Side, mutant: &Module) -> Judgement {
+        self.judge_on(side, mutant, &(0..self.draws.len()).collect::<Vec<_>>())
+    }
+
+    fn judge_on(&self, side: Side, mutant: &Module, draws: &[usize]) -> Judgement {
+        let draws = || draws.iter().filter_map(|&n| Some((n, self.draws.get(n)?)));
         let mut alive = self.layouts.clone();
         let mut special = None;
         let name = |k: usize| draw::KINDS.get(k).copied().unwrap_or("");
-        for (n, d) in self.draws.iter().enumerate() {
+        for (n, d) in draws() {
             let got = match self.run(side, mutant, &d.inputs, Accumulate::F64) {
                 Ok(g) => g,
                 Err(e) => return Judgement::NoValue(e),
@@ -365,7 +427,7 @@ impl Judge {
             let how = format!("{how} ({} draw, in f64)", name(draw));
             return Judgement::Differs { draw, how, finite: false };
         }
-        for (n, d) in self.draws.iter().enumerate() {
+        for (n, d) in draws() {
             let Some(limits) = &d.plain else { continue };
             let got = match self.run(side, mutant, &d.inputs, Accumulate::Plain) {
                 Ok(g) => g,

@@ -16,7 +16,7 @@ pub fn markdown(r: &Report, command: &str) -> String {
     let mut s = String::new();
     let of = |e: &[End], v: &[&Record]| v.iter().filter(|r| e.contains(&r.end)).count();
     let row = |name: &str, about: &str, v: &[&Record]| {
-        let differ = of(&[End::Killed, End::Refuted, End::FalseProved], v);
+        let differ = of(&[End::Killed, End::Refuted, End::FalseProved, End::Vacuous], v);
         format!(
             "| {name} | {} | {differ} | {} | {} | {} | {} | {} | {} | {} | {about} |\n",
             v.len(),
@@ -25,7 +25,7 @@ pub fn markdown(r: &Report, command: &str) -> String {
             of(&[End::EqualProved, End::Assumed], v),
             of(&[End::EqualUnknown], v),
             of(&[End::NoValue], v),
-            of(&[End::FalseProved, End::ProvedWithoutValue], v),
+            of(&[End::FalseProved, End::Vacuous, End::ProvedWithoutValue], v),
             of(&[End::FalseRefuted], v),
         )
     };
@@ -36,7 +36,7 @@ pub fn markdown(r: &Report, command: &str) -> String {
         all.len(),
         r.pairs,
         operators::all().iter().filter(|o| all.iter().any(|x| x.operator == o.name)).count(),
-        of(&[End::FalseProved, End::ProvedWithoutValue], &all),
+        of(&[End::FalseProved, End::Vacuous, End::ProvedWithoutValue], &all),
         of(&[End::FalseRefuted], &all),
         if r.cut_short { " Cut short." } else { "" },
     );
@@ -53,7 +53,7 @@ pub fn markdown(r: &Report, command: &str) -> String {
     if assumed > 0 {
         let _ = writeln!(
             s,
-            "\n{assumed} of the equal ones differ where a value is NaN or infinite and are proved under the assumption that none is."
+            "\n{assumed} of the equal ones differ on draws where a value is NaN, infinite or beyond an exponential's range; they are proved under the assumption that none is, and agree on the draws where none is."
         );
     }
     s

@@ -457,8 +457,9 @@ fn check_output(
         return out;
     }
     let mut last = None;
+    let mut sp = [Special::default(), Special::deep()];
     for (q, assumed) in tries {
-        match same_in_layout(l, &b, &y.0, &q) {
+        match same_in_layout(l, &b, &y.0, &q, &mut sp) {
             Ok(()) => {
                 out.proved = true;
                 out.placement = Some(q);
@@ -473,15 +474,20 @@ fn check_output(
 }
 
 /// True if `d` is on every device the block of `b` that the placement says.
-fn same_in_layout(l: &mut Lifter<'_>, b: &Tv, d: &Lv, q: &Placement) -> Result<(), String> {
+fn same_in_layout(
+    l: &mut Lifter<'_>,
+    b: &Tv,
+    d: &Lv,
+    q: &Placement,
+    sp: &mut [Special; 2],
+) -> Result<(), String> {
     let want = l.to_local(b, q)?;
     let d = match d {
         // The same on all devices, as far as the terms show.
         Lv::T(d) if l.each => {
-            let mut sp = [Special::default(), Special::deep()];
             for k in 0..l.dev.count {
                 let own = l.at_device(&want, k).ok_or("index arithmetic is out of reach")?;
-                if !same_value(l.st, &own, d) && !same_narrowed(l.st, &own, d, &mut sp) {
+                if !same_value(l.st, &own, d) && !same_narrowed(l.st, &own, d, sp) {
                     return Err(format!("is not the baseline's output on device {k}"));
                 }
                 // A baseline value that is whole on every device is the same.
@@ -493,10 +499,9 @@ fn same_in_layout(l: &mut Lifter<'_>, b: &Tv, d: &Lv, q: &Placement) -> Result<(
         }
         Lv::T(d) => d,
         Lv::Each(ts) if ts.len() as i64 == l.dev.count => {
-            let mut sp = [Special::default(), Special::deep()];
             for (k, t) in ts.iter().enumerate() {
                 let own = l.at_device(&want, k as i64).ok_or("index arithmetic is out of reach")?;
-                if !same_value(l.st, &own, t) && !same_narrowed(l.st, &own, t, &mut sp) {
+                if !same_value(l.st, &own, t) && !same_narrowed(l.st, &own, t, sp) {
                     return Err(format!("is not the baseline's output on device {k}"));
                 }
             }
@@ -505,6 +510,9 @@ fn same_in_layout(l: &mut Lifter<'_>, b: &Tv, d: &Lv, q: &Placement) -> Result<(
         _ => return Err("is no array".to_owned()),
     };
     if same_value(l.st, &want, d) {
+        return Ok(());
+    }
+    if l.st.len() < MAX_NARROW && same_narrowed(l.st, &want, d, sp) {
         return Ok(());
     }
     if want.val.r.class == d.val.r.class && want.val.coef == d.val.coef {
@@ -551,7 +559,7 @@ fn same_narrowed(st: &mut Store, a: &Tv, b: &Tv, sp: &mut [Special; 2]) -> bool 
             return false;
         }
     }
-    sp.iter_mut().any(|sp| st.same_by_parts(&a.val, &b.val, sp, 4))
+    sp.iter_mut().any(|sp| st.same_by_parts(&a.val, &b.val, sp, 6))
 }
 
 fn sums_over_devices(m: &Module) -> bool {
@@ -571,6 +579,8 @@ fn proved(a: &Attempt) -> bool {
 
 /// Most records, over all devices, of an attempt that lifts them one by one.
 const MAX_EACH: usize = 200_000;
+/// Most terms of an attempt whose outputs are compared in parts.
+const MAX_NARROW: usize = 40_000;
 /// Most devices that are lifted one by one.
 const MAX_DEVICES: i64 = 16;
 

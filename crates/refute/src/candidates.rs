@@ -237,8 +237,22 @@ impl<'a> Context<'a> {
         out
     }
 
-    /// All candidates, sorted by cost.
-    pub fn candidates(&self, suspects: &[(InstrId, f64)]) -> Vec<Candidate> {
+    /// Does the edit mean the same at other sizes?
+    pub fn free_of_sizes(x: &Candidate) -> bool {
+        let one = |e: &Edit| {
+            !matches!(
+                e,
+                Edit::Relayout { .. }
+                    | Edit::Offset { .. }
+                    | Edit::Constant { .. }
+                    | Edit::Gather { .. }
+            )
+        };
+        one(&x.edit) && x.also.iter().all(|(_, e)| one(e))
+    }
+
+    /// All candidates within `reach` of the suspects, sorted by cost.
+    pub fn candidates(&self, suspects: &[(InstrId, f64)], reach: f64) -> Vec<Candidate> {
         let dist = self.distances(suspects);
         let mut out = Vec::new();
         for (c, comp) in self.m.comps.iter().enumerate() {
@@ -251,7 +265,7 @@ impl<'a> Context<'a> {
             }
             for (pos, &at) in comp.instrs.iter().enumerate() {
                 let d = dist[at.0 as usize];
-                if d.is_finite() {
+                if d <= reach && d.is_finite() {
                     self.at(CompId(c as u32), pos, at, d, &mut out);
                 }
             }
@@ -607,13 +621,18 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Joins equal edits at instructions of one source line.
+    /// Joins equal edits at instructions of one source line, and at all
+    /// collectives of one kind: a loop that was unrolled, or a helper that is
+    /// called often, has its fault many times.
     fn join(&self, out: &mut Vec<Candidate>) {
-        type Key = (u32, u32, Opcode, String);
+        type Key = (u32, Opcode, String);
         let mut groups: rustc_hash::FxHashMap<Key, Vec<usize>> = Default::default();
+        let mut lines: rustc_hash::FxHashMap<InstrId, u32> = Default::default();
         for (k, c) in out.iter().enumerate() {
             let i = self.m.instr(c.at);
-            let Some(f) = self.m.frames(c.at).first().map(|f| (f.line, f.column)) else { continue };
+            let line = *lines
+                .entry(c.at)
+                .or_insert_with(|| self.m.frames(c.at).first().map_or(0, |f| f.line));
             let what = match &c.edit {
                 Edit::Operand { .. } | Edit::Add { .. } | Edit::Exchange { .. } => continue,
                 Edit::AllReduce { drop: Some(_), .. } => continue,
@@ -621,19 +640,32 @@ impl<'a> Context<'a> {
                 Edit::Gather { mask, dim, .. } => format!("gather {mask} {dim}"),
                 e => format!("{e:?}"),
             };
-            groups.entry((f.0, f.1, i.opcode, what)).or_default().push(k);
+            if i.opcode.is_collective() {
+                groups.entry((u32::MAX, i.opcode, what.clone())).or_default().push(k);
+            }
+            if line > 0 {
+                groups.entry((line, i.opcode, what)).or_default().push(k);
+            }
         }
         let mut keys: Vec<(Key, Vec<usize>)> = groups.into_iter().collect();
         keys.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut seen: Vec<Vec<usize>> = Vec::new();
         for (_, list) in keys {
             let mut sites: Vec<usize> = Vec::new();
+            let mut taken: rustc_hash::FxHashSet<InstrId> = Default::default();
             for k in list {
-                if sites.iter().all(|&j| out[j].at != out[k].at) {
+                if taken.insert(out[k].at) {
                     sites.push(k);
                 }
             }
             if !(2..=64).contains(&sites.len()) {
                 continue;
+            }
+            if self.m.instr(out[sites[0]].at).opcode.is_collective() {
+                if seen.contains(&sites) {
+                    continue;
+                }
+                seen.push(sites.clone());
             }
             sites.sort_by(|&a, &b| out[a].cost.total_cmp(&out[b].cost));
             let mut c = out[sites[0]].clone();

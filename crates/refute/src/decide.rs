@@ -1,7 +1,8 @@
 //! The whole decision: prove, else refute, else say what was seen.
 
 use crate::repair::{self, Repair};
-use crate::search::{Counterexample, Evidence, Options, Refuter, Search};
+use crate::search::{Counterexample, Evidence, Options, Refuter, Search, too_big};
+use crate::shrink::{Reduced, shrink};
 use scalify_claim::Claim;
 use scalify_ir::Module;
 use scalify_prove::outcome::{Outcome, Verdict};
@@ -46,6 +47,10 @@ pub struct Decision {
     /// Edits of the distributed program with which the proof goes through,
     /// the likeliest first.
     pub repairs: Vec<Repair>,
+    /// The pair at reduced sizes, if the counterexample is one of it.
+    pub reduced: Option<Box<Reduced>>,
+    /// Edits evaluated in search of a repair.
+    pub edits_tried: usize,
 }
 
 /// Proves or refutes that `dist` computes `base` under `claim`. A time limit of
@@ -65,6 +70,8 @@ pub fn decide(
         evidence: None,
         unable: None,
         repairs: Vec::new(),
+        reduced: None,
+        edits_tried: 0,
     };
     let proved = d.outcome.verdict == Verdict::Proved;
     if !(plan.refute && !proved || plan.cross_check && proved) {
@@ -81,6 +88,10 @@ pub fn decide(
         search.time = search.time.min(limit.saturating_sub(start.elapsed()));
     }
     let p = problem::setup(base, dist, claim);
+    if !proved && too_big(base, dist, &p).is_some() {
+        reduced(base, dist, claim, prover, plan, &p, search, &mut d);
+        return d;
+    }
     let refuter = match Refuter::new(base, dist, &p, claim, search) {
         Ok(r) => r,
         Err(e) => {
@@ -110,7 +121,7 @@ pub fn decide(
             }
             if !plan.repair.is_zero() {
                 phase("looking for a repair");
-                d.repairs = repair::search(
+                (d.repairs, d.edits_tried) = repair::search(
                     base,
                     dist,
                     claim,
@@ -118,6 +129,7 @@ pub fn decide(
                     &d.outcome,
                     &refuter,
                     &c,
+                    None,
                     plan.repair,
                 );
                 repair::promote(&mut d.outcome, dist, &d.repairs);
@@ -128,4 +140,71 @@ pub fn decide(
         Search::Unable(e) => d.unable = Some(e),
     }
     d
+}
+
+/// Decides a pair that is too big to evaluate on the same pair at reduced
+/// sizes. Some numbers in the programs stand for sizes and are not reduced, so
+/// a difference there counts only together with a repair that agrees there
+/// *and* is proved at full size: then the reduced pair is a faithful picture
+/// of the edit, and what the repair changes is what differs.
+fn reduced(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    prover: &scalify_prove::Options<'_>,
+    plan: &Plan,
+    p: &problem::Problem,
+    search: Options,
+    d: &mut Decision,
+) {
+    let too_big = too_big(base, dist, p).unwrap_or_default();
+    let Some(r) = shrink(base, dist, p) else {
+        d.unable = Some(too_big);
+        return;
+    };
+    let small = problem::setup(&r.base, &r.dist, claim);
+    let options = Options { samples: search.samples.min(2), ..search };
+    let refuter = match Refuter::new(&r.base, &r.dist, &small, claim, options) {
+        Ok(x) => x,
+        Err(e) => {
+            d.unable = Some(format!("{too_big}; at reduced sizes: {e}"));
+            return;
+        }
+    };
+    match refuter.search() {
+        Search::Differ(c) => {
+            let time = plan.repair.max(Duration::from_secs(1));
+            let (repairs, tried) =
+                repair::search(base, dist, claim, prover, &d.outcome, &refuter, &c, Some(&r), time);
+            d.edits_tried = tried;
+            if !repairs.iter().any(|r| r.grade.is_some()) {
+                d.outcome.notes.push(
+                    "at reduced sizes the programs differ, but no edit is known that is proved at full size; no verdict is drawn from that".to_owned(),
+                );
+                return;
+            }
+            d.repairs = repairs;
+            repair::promote(&mut d.outcome, dist, &d.repairs);
+            d.outcome.verdict = Verdict::Refuted;
+            d.outcome
+                .notes
+                .push("the counterexample is one of the same programs at reduced sizes".to_owned());
+            for x in &c.outputs {
+                if let Some(o) = d.outcome.outputs.get_mut(x.output) {
+                    if o.verdict != Verdict::Proved {
+                        o.verdict = Verdict::Refuted;
+                    }
+                }
+            }
+            drop(refuter);
+            drop(small);
+            d.counterexample = Some(c);
+            d.reduced = Some(Box::new(r));
+        }
+        Search::Agree(e) => {
+            d.evidence = Some(e);
+            d.outcome.notes.push("evaluated at reduced sizes".to_owned());
+        }
+        Search::Unable(e) => d.unable = Some(format!("{too_big}; at reduced sizes: {e}")),
+    }
 }

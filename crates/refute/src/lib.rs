@@ -16,6 +16,7 @@ pub mod place;
 pub mod random;
 pub mod repair;
 pub mod search;
+pub mod shrink;
 
 pub use decide::{Decision, Plan, decide};
 pub use repair::Repair;

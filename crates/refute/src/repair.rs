@@ -6,6 +6,7 @@
 
 use crate::candidates::{Candidate, Context};
 use crate::search::{Counterexample, Refuter};
+use crate::shrink::Reduced;
 use scalify_claim::Claim;
 use scalify_ir::{InstrId, Module};
 use scalify_prove::outcome::{Frame, FrontierItem, Grade, Outcome, Verdict};
@@ -31,10 +32,14 @@ pub struct Repair {
 
 /// Repairs looked for.
 const WANTED: usize = 2;
-/// Instructions above which edits are not tried one by one.
-const MAX_INSTRUCTIONS: usize = 20_000;
+/// Instructions above which only edits close to the suspects are tried.
+const MANY: usize = 10_000;
 
-/// Tries repairs until the time is over: proved ones first.
+/// With `reduced`, `refuter` and `example` are those of the reduced pair;
+/// edits are evaluated there and proved at full size.
+///
+/// Tries repairs until the time is over: the proved ones, else one that agrees
+/// on all inputs tried; and how many edits were evaluated.
 pub fn search(
     base: &Module,
     dist: &Module,
@@ -43,14 +48,15 @@ pub fn search(
     outcome: &Outcome,
     refuter: &Refuter<'_>,
     example: &Counterexample,
+    reduced: Option<&Reduced>,
     time: Duration,
-) -> Vec<Repair> {
+) -> (Vec<Repair>, usize) {
+    let mut tried = 0;
     let start = Instant::now();
-    if dist.instrs.len() > MAX_INSTRUCTIONS {
-        return Vec::new();
-    }
     let p = refuter.problem();
     let ctx = Context::new(dist, base, &p.mesh, p.devices, p.replica_mode);
+    let small = reduced.map(|r| Context::new(&r.dist, &r.base, &p.mesh, p.devices, p.replica_mode));
+    let reach = if dist.instrs.len() > MANY { 1.6 } else { f64::INFINITY };
     let mut suspects: Vec<(InstrId, f64)> = Vec::new();
     for (k, f) in outcome.frontier.iter().enumerate().take(6) {
         suspects.push((f.instr, 0.7 * k as f64));
@@ -63,20 +69,38 @@ pub fn search(
     if suspects.is_empty() {
         suspects.push((dist.entry_comp().root, 0.0));
     }
-    let Some(trial) = refuter.trial(example) else { return Vec::new() };
+    let Some(trial) = refuter.trial(example) else { return (Vec::new(), 0) };
     let mut proved: Vec<Repair> = Vec::new();
     let mut likely: Vec<(Candidate, Module)> = Vec::new();
     let mut stop: Option<Duration> = None;
     let distances = ctx.distances(&suspects);
-    for c in ctx.candidates(&suspects) {
+    for c in ctx.candidates(&suspects, reach) {
         let now = start.elapsed();
         if now > time || stop.is_some_and(|s| now > s) || proved.len() >= WANTED {
             break;
         }
-        let Some(m) = ctx.apply(&c) else { continue };
-        if !trial.agrees(refuter, &m) {
-            continue;
-        }
+        let m = match &small {
+            Some(s) => {
+                if !Context::free_of_sizes(&c) {
+                    continue;
+                }
+                let Some(m) = s.apply(&c) else { continue };
+                tried += 1;
+                if !trial.agrees(refuter, &m) {
+                    continue;
+                }
+                let Some(m) = ctx.apply(&c) else { continue };
+                m
+            }
+            None => {
+                let Some(m) = ctx.apply(&c) else { continue };
+                tried += 1;
+                if !trial.agrees(refuter, &m) {
+                    continue;
+                }
+                m
+            }
+        };
         let o = scalify_prove::Options { time_limit: Some(time), progress: None, ..*prover };
         let out = scalify_prove::verify(base, &m, claim, &o);
         if out.verdict == Verdict::Proved {
@@ -104,7 +128,7 @@ pub fn search(
             proved.push(Repair { code, at, text, grade: None, module: m });
         }
     }
-    proved
+    (proved, tried)
 }
 
 /// Puts the instruction that the first repair changes first on the frontier.

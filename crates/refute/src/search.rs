@@ -148,6 +148,12 @@ fn volume(m: &Module) -> f64 {
 /// evaluated as it stands.
 const MAX_VOLUME: f64 = 4e8;
 
+/// Why the programs are not evaluated as they stand, if they are too big.
+pub fn too_big(base: &Module, dist: &Module, p: &Problem) -> Option<String> {
+    let v = volume(base) + volume(dist) * p.devices as f64;
+    (v > MAX_VOLUME).then(|| format!("too big to evaluate: {v:.1e} elements over all instructions"))
+}
+
 /// One setting of what the problem leaves open.
 struct Layouts {
     inputs: Vec<Option<Placement>>,
@@ -227,9 +233,8 @@ impl<'a> Refuter<'a> {
         if p.pairs.iter().any(|q| q.base.is_none()) {
             return Err("an input has no counterpart".into());
         }
-        let v = volume(base) + volume(dist) * p.devices as f64;
-        if v > MAX_VOLUME {
-            return Err(format!("too big to evaluate: {v:.1e} elements over all instructions"));
+        if let Some(e) = too_big(base, dist, p) {
+            return Err(e);
         }
         let layouts = layouts(p).ok_or_else(|| {
             "too many ways to lay out inputs whose sharding is not declared".to_owned()

@@ -1,6 +1,8 @@
 //! The JSON report. Its fields are described in `docs/JSON.md` and
 //! `docs/schema/report-v1.schema.json`; a change that can break a reader
-//! raises [`SCHEMA_VERSION`].
+//! raises [`SCHEMA_VERSION`], a new field [`SCHEMA_MINOR`].
+
+mod example;
 
 use crate::Subject;
 use crate::names;
@@ -10,13 +12,17 @@ use serde::Serialize;
 
 /// Version of the schema.
 pub const SCHEMA_VERSION: u32 = 1;
+/// Raised when fields are added; begins at 0 with each version.
+pub const SCHEMA_MINOR: u32 = 1;
 
 #[derive(Serialize)]
 struct Report<'a> {
     schema_version: u32,
+    schema_minor: u32,
     tool: Tool,
     verdict: &'static str,
     grade: Option<&'static str>,
+    kind: Option<&'static str>,
     base: Program<'a>,
     dist: Program<'a>,
     mesh: Vec<Axis<'a>>,
@@ -24,6 +30,11 @@ struct Report<'a> {
     regrouped: Vec<Regrouped<'a>>,
     outputs: Vec<Output<'a>>,
     frontier: Vec<Item<'a>>,
+    counterexample: Option<example::Counterexample<'a>>,
+    repairs: Vec<example::Repair<'a>>,
+    evidence: Option<example::Evidence>,
+    not_evaluated: Option<&'a str>,
+    witness: Option<&'a str>,
     notes: &'a [String],
     exhausted: Option<&'static str>,
     stats: Stats,
@@ -236,13 +247,15 @@ fn item<'a>(s: &Subject<'a>, rank: usize, f: &'a o::FrontierItem) -> Item<'a> {
 /// # Errors
 /// None in practice; an error of the JSON writer is passed on.
 pub fn render(s: &Subject<'_>) -> Result<String, serde_json::Error> {
-    let out = s.outcome;
+    let out = &s.decision.outcome;
     let module = |m: Side| if m == Side::Base { s.base } else { s.dist };
     let report = Report {
         schema_version: SCHEMA_VERSION,
+        schema_minor: SCHEMA_MINOR,
         tool: Tool { name: "scalify", version: env!("CARGO_PKG_VERSION") },
         verdict: names::verdict(out.verdict),
         grade: out.grade.map(names::grade),
+        kind: example::kind(s),
         base: Program { file: s.base_file, module: s.base.str(s.base.name) },
         dist: Program { file: s.dist_file, module: s.dist.str(s.dist.name) },
         mesh: out.mesh.iter().map(|(axis, size)| Axis { axis, size: *size }).collect(),
@@ -282,6 +295,11 @@ pub fn render(s: &Subject<'_>) -> Result<String, serde_json::Error> {
             })
             .collect(),
         frontier: out.frontier.iter().enumerate().map(|(i, f)| item(s, i, f)).collect(),
+        counterexample: example::counterexample(s),
+        repairs: example::repairs(s),
+        evidence: example::evidence(s),
+        not_evaluated: s.decision.unable.as_deref(),
+        witness: s.witness,
         notes: &out.notes,
         exhausted: out.exhausted,
         stats: Stats {

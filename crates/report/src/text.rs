@@ -1,11 +1,14 @@
 //! The report for people: verdict first, then what to look at.
 
+mod example;
 mod fault;
 mod table;
 
 use crate::sources::Sources;
 use crate::{Subject, names};
+use scalify_ir::Module;
 use scalify_prove::outcome::{Grade, Outcome, OutputResult, Verdict};
+use scalify_refute::Difference;
 use std::fmt::Write as _;
 
 /// How to render.
@@ -62,7 +65,7 @@ impl Paint {
 pub fn render(s: &Subject<'_>, options: &mut TextOptions) -> String {
     let color = options.color;
     let p = Paint(color);
-    let o = s.outcome;
+    let o = &s.decision.outcome;
     let mut t = String::new();
     head(&mut t, s, p);
     if options.quiet {
@@ -72,10 +75,17 @@ pub fn render(s: &Subject<'_>, options: &mut TextOptions) -> String {
     // The snippet renderer writes its own colours and escapes.
     out.push_str(&fault::first(s, options));
     let mut t = String::new();
+    list(&mut t, p, options.all, "repairs", &example::repairs(s));
+    example::render(&mut t, s, p, options.all);
+    example::replay(&mut t, s, p);
     fault::rest(&mut t, s, options);
     table::render(&mut t, s, p, options.all);
     list(&mut t, p, options.all, "regrouped sums", &regrouped(s));
-    list(&mut t, p, options.all, "assumptions", &assumptions(s));
+    // What a counterexample shows rests on no assumption.
+    let any = o.outputs.iter().any(|r| r.verdict == Verdict::Proved);
+    if o.verdict != Verdict::Refuted || any {
+        list(&mut t, p, options.all, "assumptions", &assumptions(s));
+    }
     list(&mut t, p, options.all, "notes", &o.notes);
     let st = &o.stats;
     let _ = writeln!(
@@ -93,6 +103,26 @@ pub fn render(s: &Subject<'_>, options: &mut TextOptions) -> String {
     );
     out.push_str(&finish(&t, color));
     out
+}
+
+/// How outputs differ, one paragraph each; `devices` is the number of devices
+/// of the distributed program.
+pub fn differences(base: &Module, devices: i64, found: &[Difference], color: bool) -> String {
+    let mut t = String::new();
+    let shapes = scalify_prove::problem::output_shapes(base);
+    for d in found {
+        let a = shapes.get(d.output).and_then(|s| s.as_array());
+        let about = example::About {
+            name: format!("#{}", d.output),
+            shape: a.map_or(String::new(), |a| {
+                scalify_ir::ArrayShape::new(a.dtype, a.dims.iter().copied()).to_string()
+            }),
+            dtype: a.map(|a| a.dtype),
+            devices: usize::try_from(devices).unwrap_or(0),
+        };
+        example::difference(&mut t, &about, d);
+    }
+    finish(&t, color)
 }
 
 /// Stand-ins of the escape character in text that may hold names from files.
@@ -117,20 +147,29 @@ fn finish(t: &str, color: bool) -> String {
 }
 
 fn head(t: &mut String, s: &Subject<'_>, p: Paint) {
-    let o = s.outcome;
+    let o = &s.decision.outcome;
     let grade = match (o.verdict, o.grade) {
         (Verdict::Proved, Some(g)) => format!(" ({})", names::grade(g)),
+        (Verdict::Unknown, _) if precision(s) => " (precision)".to_owned(),
         _ => String::new(),
     };
     let mesh: Vec<String> = o.mesh.iter().map(|(a, n)| format!("{a}={n}")).collect();
     let mesh = if mesh.is_empty() { String::new() } else { format!(" on mesh {}", mesh.join(",")) };
     let _ =
         writeln!(t, "{}{grade}  {} vs {}{mesh}", p.verdict(o.verdict), s.dist_file, s.base_file);
-    let _ = writeln!(t, "{}", sentence(o));
+    let _ = writeln!(t, "{}", sentence(s));
 }
 
-/// The verdict in one sentence.
-fn sentence(o: &Outcome) -> String {
+/// Evaluation showed that the programs differ in rounding only.
+fn precision(s: &Subject<'_>) -> bool {
+    let e = s.decision.evidence.as_ref();
+    s.decision.outcome.verdict == Verdict::Unknown && e.is_some_and(|e| e.precision.is_some())
+}
+
+/// The verdict in a sentence or two.
+fn sentence(s: &Subject<'_>) -> String {
+    let o: &Outcome = &s.decision.outcome;
+    let example = s.decision.counterexample.as_deref().and_then(|c| example::clause(s, c));
     let n = o.outputs.len();
     let open = o.outputs.iter().filter(|r| r.verdict != Verdict::Proved).count();
     let of = format!("{open} of {n} output{}", if n == 1 { "" } else { "s" });
@@ -149,11 +188,23 @@ fn sentence(o: &Outcome) -> String {
                 .to_string(),
             None => "The distributed program computes the baseline's function.".to_string(),
         },
-        Verdict::Refuted => {
-            format!("The programs differ: {of} got different values on the same inputs.")
-        }
-        Verdict::Unknown => format!("Neither proved nor refuted: {of} could not be related."),
+        Verdict::Refuted => match &example {
+            Some(e) => format!("The programs differ: {e}."),
+            None => format!("The programs differ: {of} got different values on the same inputs."),
+        },
+        Verdict::Unknown => match &example {
+            Some(e) => format!("Proof and evaluation contradict each other: {e}."),
+            None => format!("Neither proved nor refuted: {of} could not be related."),
+        },
     };
+    if let Some(e) = example::evidence(s) {
+        // That the outputs round differently is why they are not related.
+        if precision(s) {
+            text = e;
+        } else {
+            let _ = write!(text, " {e}");
+        }
+    }
     if let Some(budget) = o.exhausted {
         let _ = write!(text, " The {budget} limit was reached.");
     }
@@ -173,12 +224,13 @@ fn regrouped(s: &Subject<'_>) -> Vec<String> {
     let line = |r: &scalify_prove::outcome::Regrouped| {
         format!("{} in {}: {}", place(s.dist, r.instr), r.dtype, r.text)
     };
-    s.outcome.regrouped.iter().map(line).collect()
+    s.decision.outcome.regrouped.iter().map(line).collect()
 }
 
 fn assumptions(s: &Subject<'_>) -> Vec<String> {
     use scalify_prove::outcome::Side;
-    s.outcome
+    s.decision
+        .outcome
         .assumptions
         .iter()
         .map(|a| {

@@ -3,6 +3,8 @@
 
 use scalify_ir::{DType, InstrId, Module};
 use scalify_prove::outcome::*;
+use scalify_prove::problem::Problem;
+use scalify_refute::Decision;
 use scalify_report::sources::Sources;
 use scalify_report::text::TextOptions;
 use scalify_report::{Subject, json, text};
@@ -154,15 +156,34 @@ fn unknown(p: &Pair) -> Outcome {
     o
 }
 
-fn subject<'a>(p: &'a Pair, o: &'a Outcome) -> Subject<'a> {
+/// Renders a report of an outcome without evaluation.
+fn report<T>(p: &Pair, o: &Outcome, f: impl FnOnce(&Subject<'_>) -> T) -> T {
+    let decision = Decision {
+        outcome: o.clone(),
+        counterexample: None,
+        evidence: None,
+        unable: None,
+        reduced: None,
+        edits_tried: 0,
+        repairs: Vec::new(),
+    };
     let (base, dist) = (&p.base, &p.dist);
-    Subject { outcome: o, base, dist, base_file: "base.hlo", dist_file: "dist.hlo" }
+    f(&Subject {
+        decision: &decision,
+        problem: &Problem::default(),
+        base,
+        dist,
+        base_file: "base.hlo",
+        dist_file: "dist.hlo",
+        seed: 1,
+        witness: None,
+    })
 }
 
 fn plain(p: &Pair, o: &Outcome, root: Option<&str>) -> String {
     let dir = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests");
     let sources = Sources::new(root.map(|r| dir.join(r)).into_iter().collect());
-    text::render(&subject(p, o), &mut TextOptions { sources, ..TextOptions::default() })
+    report(p, o, |s| text::render(s, &mut TextOptions { sources, ..TextOptions::default() }))
 }
 
 #[test]
@@ -190,7 +211,7 @@ fn refuted_quiet_text() {
     o.verdict = Verdict::Refuted;
     o.exhausted = None;
     let mut options = TextOptions { quiet: true, ..TextOptions::default() };
-    insta::assert_snapshot!(text::render(&subject(&p, &o), &mut options));
+    insta::assert_snapshot!(report(&p, &o, |s| text::render(s, &mut options)));
 }
 
 #[test]
@@ -215,7 +236,7 @@ fn many_outputs_collapse_by_layout() {
     o.grade = None;
     insta::assert_snapshot!(plain(&p, &o, None));
     let mut options = TextOptions { all: true, ..TextOptions::default() };
-    let all = text::render(&subject(&p, &o), &mut options);
+    let all = report(&p, &o, |s| text::render(s, &mut options));
     assert_eq!(all.matches(" cache[").count(), 253);
 }
 
@@ -230,7 +251,7 @@ fn colours_only_on_request_and_control_characters_are_escaped() {
     assert!(!t.contains('\x1b') && !t.contains('\r') && !t.contains('\u{7}'), "{t:?}");
     assert!(t.contains(r"y\u{1b}[31m"));
     let mut options = TextOptions { color: true, ..TextOptions::default() };
-    let t = text::render(&subject(&p, &o), &mut options);
+    let t = report(&p, &o, |s| text::render(s, &mut options));
     assert!(t.contains("\x1b[1;33mUNKNOWN\x1b[0m"));
     assert!(!t.contains("\x1b[2J"));
 }
@@ -243,19 +264,19 @@ fn ids_of_another_module_do_not_panic() {
     o.frontier[0].operands[0].0 = InstrId(u32::MAX);
     o.outputs[0].dist = InstrId(77777);
     assert!(plain(&p, &o, None).contains("? ?"));
-    assert!(json::render(&subject(&p, &o)).unwrap().contains("\"instruction\": \"?\""));
+    assert!(report(&p, &o, json::render).unwrap().contains("\"instruction\": \"?\""));
 }
 
 #[test]
 fn json_proved() {
     let p = pair();
-    insta::assert_snapshot!(json::render(&subject(&p, &proved(&p))).unwrap());
+    insta::assert_snapshot!(report(&p, &proved(&p), json::render).unwrap());
 }
 
 #[test]
 fn json_unknown() {
     let p = pair();
-    insta::assert_snapshot!(json::render(&subject(&p, &unknown(&p))).unwrap());
+    insta::assert_snapshot!(report(&p, &unknown(&p), json::render).unwrap());
 }
 
 mod schema;
@@ -272,7 +293,7 @@ fn json_fits_the_schema() {
         ..replicated(&p)
     });
     for o in [proved(&p), unknown(&p), partial] {
-        let text = json::render(&subject(&p, &o)).unwrap();
+        let text = report(&p, &o, json::render).unwrap();
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(schema::errors(&schema, &value), Vec::<String>::new());
     }

@@ -96,6 +96,10 @@ impl Store {
                 self.push_term(Self::arg(t), &mut flat, &mut lin, dt)?;
             }
         }
+        if dt == Dt::INT && flat.len() > 1 {
+            self.combine_terms(&mut flat)?;
+            while self.join_argmax(&mut flat)? {}
+        }
         if dt == Dt::INT && !lin.is_empty() {
             let mut l = self.lins.combine(&lin)?;
             if flat.is_empty() {
@@ -198,17 +202,33 @@ impl Store {
         }
         let n = out.len();
         // inf - inf and NaN - NaN are NaN.
-        let nan = out.iter().find(|a| a.coef == Coef::ZERO && self.is_not_finite(&a.r)).cloned();
-        if let Some(a) = nan {
-            let v = self.special(self.class(a.r.class).dt, NAN);
-            out.push(Self::arg(&v));
+        let mut lost: Factors = SmallVec::new();
+        for a in &out {
+            if a.coef == Coef::ZERO && self.may_be_infinite(&a.r) {
+                let v = self.zero_times(&a.r);
+                lost.push(Self::arg(&v));
+            }
+        }
+        if out.iter().any(|a| a.coef == Coef::ZERO && self.class(a.r.class).doubtful) {
+            return None;
         }
         out.retain(|a| a.coef != Coef::ZERO);
+        out.extend(lost);
         if out.len() < n {
             self.assume("x - x = 0");
         }
         *flat = out;
         Some(())
+    }
+
+    /// `0 * x` of an `x` that may be infinite: NaN there.
+    fn zero_times(&mut self, r: &Ref) -> Val {
+        let dt = self.class(r.class).dt;
+        if matches!(self.class(r.class).op, Op::Const(NEG_INF | NAN)) {
+            return self.special(dt, NAN);
+        }
+        let s = self.sym("zero-times");
+        self.ew(s, dt, false, &[Val { coef: Coef::ONE, r: r.clone(), dt }])
     }
 
     /// `e u + e v = e (u + v)` for an exponential `e` that several terms have
@@ -286,7 +306,26 @@ impl Store {
         Some(acc)
     }
 
-    /// `a * b`.
+    /// The product that a program computes. Where one factor selects and the
+    /// other may be infinite it is not a selection: `0 * inf` is NaN.
+    pub fn multiply(&mut self, dt: Dt, a: &Val, b: &Val) -> Option<Val> {
+        if self.rules.reals && dt != Dt::INT {
+            for (x, y) in [(a, b), (b, a)] {
+                if self.selects(&x.r) && self.may_be_infinite(&y.r) {
+                    return Some(self.ew(self.known.mul, dt, true, &[a.clone(), b.clone()]));
+                }
+            }
+        }
+        self.mul(dt, a, b)
+    }
+
+    fn selects(&self, r: &Ref) -> bool {
+        let c = self.class(r.class);
+        self.is_indicator(r)
+            || matches!(c.op, Op::Prod | Op::Sum) && c.args.iter().any(|a| self.is_indicator(&a.r))
+    }
+
+    /// `a * b`, where a factor that is an indicator selects.
     pub fn mul(&mut self, dt: Dt, a: &Val, b: &Val) -> Option<Val> {
         self.prod(dt, &[(a.clone(), 1), (b.clone(), 1)])
     }
@@ -334,8 +373,11 @@ impl Store {
     /// A product in normal form from factors with coefficient 1.
     pub(crate) fn product(&mut self, dt: Dt, mut coef: Coef, f: Factors) -> Option<Val> {
         if coef == Coef::ZERO {
-            if f.iter().any(|a| a.pow > 0 && self.is_not_finite(&a.r)) {
-                return Some(self.special(dt, NAN));
+            if let Some(a) = f.iter().find(|a| a.pow > 0 && self.may_be_infinite(&a.r)) {
+                return Some(self.zero_times(&a.r.clone()));
+            }
+            if f.iter().any(|a| self.class(a.r.class).doubtful) {
+                return None;
             }
             if !f.is_empty() && dt != Dt::INT {
                 self.assume("0 * x = 0");
@@ -441,7 +483,11 @@ impl Store {
                 let (p, _) = self.open(&flat[i].r.clone())?;
                 let q = self.val_of(&p[0]);
                 let v = self.indicator(dt, &q);
-                if v.coef == Coef::ONE && self.is_indicator(&v.r) {
+                let not = |(k, a): (usize, &Arg)| k != i && self.is_doubtful(&a.r);
+                if v.coef == Coef::ONE
+                    && self.is_indicator(&v.r)
+                    && !flat.iter().enumerate().any(not)
+                {
                     self.assume("0 * x = 0");
                     flat[i].r = v.r;
                 }
@@ -458,7 +504,9 @@ impl Store {
                     Some(l)
                         if l.r == a.r
                             && ((l.pow > 0) == (a.pow > 0)
-                                || !(self.is_indicator(&l.r) || self.is_not_finite(&l.r))) =>
+                                || !(self.is_indicator(&l.r)
+                                    || self.is_doubtful(&l.r)
+                                    || self.may_be_infinite(&l.r))) =>
                     {
                         l.pow = l.pow.checked_add(a.pow)?;
                         if self.is_indicator(&l.r) {
@@ -478,9 +526,16 @@ impl Store {
         Some(flat)
     }
 
-    /// True of the constants infinity and NaN.
-    fn is_not_finite(&self, r: &Ref) -> bool {
-        matches!(self.class(r.class).op, Op::Const(NEG_INF | NAN))
+    /// True of the constants infinity and NaN and of what is always one of
+    /// them: to assume it finite would prove anything.
+    pub fn is_not_finite(&self, r: &Ref) -> bool {
+        self.class(r.class).never_finite
+    }
+
+    /// True of what may never be finite: it is not assumed to be.
+    fn is_doubtful(&self, r: &Ref) -> bool {
+        let c = self.class(r.class);
+        c.never_finite || c.doubtful
     }
 
     pub(crate) fn is_indicator(&self, r: &Ref) -> bool {
@@ -507,7 +562,7 @@ impl Store {
             let args = SmallVec::from_iter([Self::arg(a), Self::arg(b)]);
             return self.opaque_sum(dt, args, bound);
         }
-        let p = self.mul(dt, a, b)?;
+        let p = self.multiply(dt, a, b)?;
         self.sum(dt, &p, bound)
     }
 
@@ -634,7 +689,8 @@ impl Store {
                 flat = self.flatten(dt, &mut coef, flat)?;
                 continue;
             }
-            if let Some(i) = self.free_pieces(&flat, &bound) {
+            let odd = flat.len() > 1 && flat.iter().any(|a| self.is_doubtful(&a.r));
+            if let Some(i) = self.free_pieces(&flat, &bound).filter(|_| !odd) {
                 return self.sum_of_pieces(dt, coef, &flat, &bound, i);
             }
             if round < 60 {
@@ -881,7 +937,8 @@ impl Store {
                 let t = Val { coef: self.coefs.mul(t.coef, k)?, ..self.val_of(t) };
                 if self.ref_mentions_any(&t.r, bound) { u.push(t) } else { v.push(t) }
             }
-            if v.is_empty() || u.is_empty() {
+            let odd = |t: &Val| self.is_doubtful(&t.r) || self.may_be_infinite(&t.r);
+            if v.is_empty() || u.is_empty() || v.iter().any(odd) {
                 continue;
             }
             self.assume("sum exp(x + c) = exp(c) * sum exp(x)");
@@ -1053,7 +1110,9 @@ impl Store {
             };
             // 0 * x for a converted predicate needs finite x.
             let others_finite = selecting || rest().iter().all(|a| self.is_indicator(&a.r));
-            if !others_finite && !self.rules.finite {
+            if !others_finite
+                && (!self.rules.finite || rest().iter().any(|a| self.is_doubtful(&a.r)))
+            {
                 continue;
             }
             // [b == e]: the sum has the one term b := e.
@@ -1107,7 +1166,7 @@ impl Store {
             // [b == e] with e data: alone it sums to 1; over an addition with
             // a term free of b it distributes.
             if self.class(p.r.class).op == Op::Ew(self.known.eq0) {
-                if let Some((b, inside)) = self.one_hot_axis(&p.r, bound)? {
+                if let Some((b, inside, _)) = self.one_hot_axis(&p.r, bound)? {
                     let others = rest();
                     let reads_b = |s: &Store, a: &Arg| s.ref_mentions(&a.r, b);
                     let in_b: SmallVec<[usize; 4]> =
@@ -1216,8 +1275,12 @@ impl Store {
     }
 
     /// For the predicate `x + c*b == 0` (c = 1 or -1, `x` free of the bound
-    /// axis `b`): `b`, and whether the solution lies in its range.
-    fn one_hot_axis(&mut self, p: &Ref, bound: &[Ax]) -> Option<Option<(Ax, bool)>> {
+    /// axis `b`): `b`, whether the solution lies in its range, the solution.
+    pub(crate) fn one_hot_axis(
+        &mut self,
+        p: &Ref,
+        bound: &[Ax],
+    ) -> Option<Option<(Ax, bool, Val)>> {
         let (ea, _) = self.open(p)?;
         let e = self.val_of(&ea[0]);
         if self.class(e.r.class).op != Op::Add || e.coef != Coef::ONE {
@@ -1248,7 +1311,7 @@ impl Store {
                 let x = self.add(Dt::INT, &[x, b_val])?;
                 let n = self.lins.size(b);
                 let inside = self.int_range(&x).is_some_and(|r| r.0 >= 0 && r.1 < n);
-                return Some(Some((b, inside)));
+                return Some(Some((b, inside, x)));
             }
         }
         Some(None)
@@ -1274,23 +1337,34 @@ impl Store {
         } else {
             terms.push(v.clone());
         }
+        // -inf + x is -inf unless x is +inf or NaN.
+        let odd = terms.iter().filter(|t| self.is_doubtful(&t.r)).count();
+        let down =
+            |t: &Val| self.class(t.r.class).op == Op::Const(NEG_INF) && self.coefs.sign(t.coef) > 0;
+        if terms.len() > 1 && (odd > 1 || odd == 1 && !terms.iter().any(down)) {
+            return Some(self.ew(exp, dt, false, std::slice::from_ref(v)));
+        }
         let mut factors: SmallVec<[(Val, i32); 4]> = SmallVec::new();
         let mut rest: SmallVec<[Val; 4]> = SmallVec::new();
-        for t in terms {
+        // exp(-inf + x) = 0 unless x is infinite too, as it is where x is
+        // minus the maximum of a row that is masked out entirely.
+        let infinite: SmallVec<[bool; 4]> =
+            terms.iter().map(|t| self.may_be_pos_inf(t, true)).collect();
+        let alone = |i: usize| infinite.iter().enumerate().all(|(k, x)| k == i || !x);
+        for (i, t) in terms.into_iter().enumerate() {
             let op = self.class(t.r.class).op;
             match op {
-                Op::One if self.is_mask(&t) => {
+                Op::One if alone(i) && self.is_mask(&t) => {
                     self.assume(MASK);
                     return Some(self.zero(dt));
                 }
-                Op::Const(id) if id == NEG_INF && self.coefs.sign(t.coef) > 0 => {
-                    // exp(-inf - x) = 0 for finite x.
+                Op::Const(id) if id == NEG_INF && self.coefs.sign(t.coef) > 0 && alone(i) => {
                     if !rest.is_empty() || !factors.is_empty() {
                         self.assume("exp(-inf + x) = 0");
                     }
                     return Some(self.zero(dt));
                 }
-                Op::Ew(s) if s == self.known.select && self.coefs.sign(t.coef) > 0 => {
+                Op::Ew(s) if s == self.known.select && self.coefs.sign(t.coef) > 0 && alone(i) => {
                     let (a, _) = self.open(&t.r)?;
                     let (p, x, y) = (self.val_of(&a[0]), self.val_of(&a[1]), self.val_of(&a[2]));
                     let (x, y) = (self.scale(&x, t.coef)?, self.scale(&y, t.coef)?);
@@ -1313,6 +1387,20 @@ impl Store {
                     } else {
                         rest.push(t);
                     }
+                }
+                // A mask that is added: m * [p] with m of at most -1e9.
+                Op::Ew(s)
+                    if (s == self.known.ind || s == self.known.b2f)
+                        && self.rules.finite
+                        && dt != Dt::INT
+                        && self.coefs.to_f64(t.coef) <= MASK_VALUE =>
+                {
+                    let (a, _) = self.open(&t.r)?;
+                    let p = self.val_of(&a[0]);
+                    let q = self.not(&p);
+                    self.assume(MASK);
+                    let g = self.indicator(dt, &q);
+                    factors.push((g, 1));
                 }
                 Op::Ew(s) if s == self.known.log && self.rules.finite => {
                     match self.coefs.to_int(t.coef) {
@@ -1458,7 +1546,7 @@ impl Store {
 }
 
 /// Constants of at most this mask scores out.
-const MASK_VALUE: f64 = -1e9;
+pub(crate) const MASK_VALUE: f64 = -1e9;
 /// The law for such constants.
 pub const MASK: &str = "exp(m + x) = 0 for a mask value m of at most -1e9: every softmax row has a score that is not masked";
 

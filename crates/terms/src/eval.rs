@@ -36,7 +36,7 @@ impl<'a> Evaluator<'a> {
     /// operators of HLO, as functions of the reals and of wrapping integers.
     pub fn new(store: &'a Store, inputs: &'a Inputs) -> Self {
         let mut functions: HashMap<String, Function, FxBuildHasher> = HashMap::default();
-        let table: [(&str, Function); 17] = [
+        let table: [(&str, Function); 18] = [
             ("exponential", |a| a[0].exp()),
             ("log", |a| a[0].ln()),
             ("sqrt", |a| a[0].sqrt()),
@@ -53,6 +53,7 @@ impl<'a> Evaluator<'a> {
             ("divide", |a| a[0] / a[1]),
             ("convert-int", |a| a[0]),
             ("convert", |a| a[0]),
+            ("zero-times", |a| 0.0 * a[0]),
             ("pred-eq", |a| f64::from(a[0] == a[1])),
         ];
         for (n, f) in table {
@@ -163,6 +164,7 @@ impl<'a> Evaluator<'a> {
             }
             Op::Const(crate::arith::NEG_INF) => return Some(f64::NEG_INFINITY),
             Op::Const(crate::arith::NEG_ZERO) => return Some(-0.0),
+            Op::Opq(s) if self.store.argmaxes.contains(&s) => return self.argmax_at(class, at),
             Op::Const(_) | Op::Opq(_) => return None,
             _ => {}
         }
@@ -280,6 +282,25 @@ impl<'a> Evaluator<'a> {
             }
         }
         Some(acc)
+    }
+
+    fn argmax_at(&self, class: ClassId, at: &[i64]) -> Option<f64> {
+        let c = self.store.class(class);
+        let mut inner: Env = at.iter().enumerate().map(|(i, &x)| (i as Ax, x)).collect();
+        let (mut best, mut pos) = (f64::NAN, 0);
+        for k in 0..*c.bound.first()? {
+            self.step()?;
+            inner.insert(BOUND_SLOT, k);
+            let a = c.args.first()?;
+            let x = self.scaled(a.coef, self.read(&a.r, &inner)?);
+            if x.is_nan() {
+                return None;
+            }
+            if best.is_nan() || x > best {
+                (best, pos) = (x, k);
+            }
+        }
+        Some(pos as f64)
     }
 
     /// True if an index form is a plain atom (helper for tests).

@@ -13,10 +13,12 @@
 //!
 //! **What may not:** HLO, devices and meshes, file formats, reports.
 
+pub mod argmax;
 pub mod arith;
 pub mod coef;
 pub mod eval;
 pub mod guards;
+pub(crate) mod infinite;
 pub mod lin;
 pub mod logic;
 pub mod make;

@@ -102,8 +102,47 @@ impl Store {
             autos: Vec::new(),
             forward: None,
             mark: 0,
+            never_finite: matches!(op, Op::Const(crate::arith::NEG_INF | crate::arith::NAN)),
+            doubtful: false,
         })
         .0
+    }
+
+    /// What [`Class::doubtful`] is for a node.
+    fn doubtful(&self, op: Op, args: &[Arg]) -> bool {
+        args.iter().any(|a| {
+            let c = self.class(a.r.class);
+            c.doubtful || c.never_finite && matches!(op, Op::Opq(_))
+        })
+    }
+
+    /// What [`Class::never_finite`] is for a node.
+    fn never_finite(&self, op: Op, args: &[Arg]) -> bool {
+        let not = |a: &Arg| a.coef != Coef::ZERO && self.class(a.r.class).never_finite;
+        match op {
+            Op::Add => args.iter().any(not),
+            // 0 * inf is NaN, but where an indicator is 0 the product is 0.
+            Op::Prod | Op::Sum => {
+                args.iter().any(|a| a.pow > 0 && not(a))
+                    && !args.iter().any(|a| self.is_indicator(&a.r))
+            }
+            Op::Max => {
+                let top = |a: &Arg| match self.class(a.r.class).op {
+                    Op::Const(crate::arith::NEG_INF) => self.coefs.sign(a.coef) < 0,
+                    Op::Const(crate::arith::NAN) => true,
+                    _ => false,
+                };
+                args.iter().any(top) || args.iter().all(not)
+            }
+            Op::MaxR | Op::Pcs => args.iter().all(not),
+            Op::Ew(s) if s == self.known.select => args.iter().skip(1).all(not),
+            Op::Ew(s) if s == self.known.add || s == self.known.mul => args.iter().any(not),
+            Op::Ew(s) => {
+                let k = &self.known;
+                (s == k.abs || s == k.sqrt || s == k.log || s == k.convert) && args.iter().all(not)
+            }
+            _ => false,
+        }
     }
 
     fn key_of(&self, i: u32) -> &[u32] {
@@ -468,7 +507,9 @@ impl Store {
         sizes.extend(b.own.iter().map(|o| o.0));
         let bsizes: SmallVec<[i64; 2]> = bound.iter().copied().collect();
         let (op, dt) = (b.op, b.dt);
-        let (class, _) = self.lookup(&key, |_| Class {
+        let (class, _) = self.lookup(&key, |st| Class {
+            never_finite: st.never_finite(op, &nargs),
+            doubtful: dt.0 >= Dt::FIRST && st.doubtful(op, &nargs),
             op,
             dt,
             nfree: free.len() as u16,

@@ -51,6 +51,32 @@ impl Store {
         if dt == Dt::INT {
             self.drop_dominated(&mut flat, &mut best);
         }
+        if dt != Dt::INT && self.rules.finite {
+            if let Some(c) = best {
+                let sign = self.coefs.sign(c);
+                let mut dropped = false;
+                // c >= 0 is not below what is never positive, c <= 0 not above
+                // what is never negative.
+                let mut keep: SmallVec<[Arg; 4]> = SmallVec::new();
+                for a in flat.drain(..) {
+                    let unit = Val { coef: Coef::ONE, r: a.r.clone(), dt };
+                    let never = self.is_nonnegative(&unit, 4);
+                    let up = self.coefs.sign(a.coef) > 0;
+                    if never && !up && sign >= 0 {
+                        dropped = true;
+                        continue;
+                    }
+                    if never && up && sign <= 0 {
+                        best = None;
+                    }
+                    keep.push(a);
+                }
+                flat = keep;
+                if dropped || best.is_none() {
+                    self.assume("max(0, x) by the sign of x");
+                }
+            }
+        }
         if let Some(c) = best {
             let v = self.constant(dt, c);
             flat.push(Self::arg(&v));

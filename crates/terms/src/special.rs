@@ -4,7 +4,7 @@
 //! of it, pieces are chosen, predicates decided and the rest is put into
 //! normal form anew. Exact: each definition is opened and built again.
 //! *Deep* rebuilds everything, and splits sums over an axis where a guard on
-//! it holds for certain, fails for certain, or neither.
+//! it holds for certain, fails for certain, or neither, and where pieces begin.
 
 use crate::coef::Coef;
 use crate::lin::{Ax, LinId, Lins, Subst, UNBOUNDED};
@@ -25,6 +25,8 @@ enum Narrow {
     From(i64, i64),
 }
 
+/// Indices of an axis.
+type Breaks = SmallVec<[i64; 4]>;
 type Signature = SmallVec<[Narrow; 6]>;
 /// A class narrowed, over one atom per axis (none where it is read at one
 /// index).
@@ -34,6 +36,7 @@ type Narrowed = Option<(Val, SmallVec<[Option<Ax>; 6]>)>;
 #[derive(Default)]
 pub struct Special {
     memo: HashMap<(ClassId, Signature), Narrowed, FxBuildHasher>,
+    breaks: HashMap<(ClassId, u32), Breaks, FxBuildHasher>,
     depth: u32,
     deep: bool,
 }
@@ -49,6 +52,8 @@ impl Special {
 const MAX_NARROWED: usize = 20_000;
 /// Deepest nesting of definitions.
 const MAX_DEPTH: u32 = 400;
+/// Most places where an axis is split.
+const MAX_BREAKS: usize = 8;
 /// Largest index that is reasoned about.
 const FAR: i64 = 1 << 40;
 
@@ -147,6 +152,24 @@ impl Store {
         let own: SmallVec<[(i64, LinId); 2]> =
             own_sizes.into_iter().zip(v.r.m[nfree..].iter().copied()).collect();
         let (args, bound) = self.open(&v.r)?;
+        let reduces = op == Op::MaxR || (op == Op::Sum && self.rules.reals && dt != crate::Dt::INT);
+        if sp.deep && reduces {
+            let parts = self.by_breaks(&args, &bound, sp)?;
+            if parts.len() > 1 {
+                let mut vals: SmallVec<[Val; 4]> = SmallVec::new();
+                for (f, b) in parts {
+                    let w = if op == Op::MaxR {
+                        let x = self.val_of(f.first()?);
+                        self.max_over(dt, &x, &b)?
+                    } else {
+                        self.sum_prod(dt, Coef::ONE, f, &b)?
+                    };
+                    vals.push(self.specialise(&w, sp)?);
+                }
+                let w = if op == Op::MaxR { self.max(dt, &vals)? } else { self.add(dt, &vals)? };
+                return if v.coef == Coef::ONE { Some(w) } else { self.scale(&w, v.coef) };
+            }
+        }
         let mut done: SmallVec<[Arg; 4]> = SmallVec::new();
         for a in &args {
             let d = self.class(a.r.class).dt;
@@ -211,39 +234,176 @@ impl Store {
         if a.dt != b.dt || depth == 0 {
             return false;
         }
-        let (Some(a), Some(b)) = (self.specialise(&a, sp), self.specialise(&b, sp)) else {
+        let (whole_a, whole_b) = (a, b);
+        let (Some(a), Some(b)) = (self.specialise(&whole_a, sp), self.specialise(&whole_b, sp))
+        else {
             return false;
         };
         if a == b {
             return true;
         }
-        for v in [&a, &b] {
-            let c = self.class(v.r.class);
-            if c.op != Op::Pcs {
-                continue;
+        let Some((x, breaks)) = self.break_in(&a, sp).or_else(|| self.break_in(&b, sp)) else {
+            return false;
+        };
+        let mut start = 0;
+        let ends: Vec<i64> = breaks.iter().copied().chain([self.lins.size(x)]).collect();
+        ends.into_iter().all(|end| {
+            let mut map = Subst::new();
+            let l = self.part(start, end).1;
+            map.set(x, l);
+            start = end;
+            match (self.subst(&whole_a, &map), self.subst(&whole_b, &map)) {
+                // Parts are taken of the whole: what is split once is split best.
+                (Some(a), Some(b)) => self.same_by_parts(&a, &b, sp, depth - 1),
+                _ => false,
             }
-            let (lens, at) = (c.bound.clone(), v.r.m[c.nfree as usize]);
-            let Some(x) = Lins::as_plain(at) else { continue };
-            if self.lins.size(x) != lens.iter().sum::<i64>() {
-                continue;
-            }
-            let mut start = 0;
-            return lens.iter().all(|&n| {
-                let mut map = Subst::new();
-                let l = if n == 1 {
-                    self.lins.constant(start)
-                } else {
-                    let y = self.lins.local(n);
-                    self.lins.shift(Lins::plain(y), start)
-                };
-                map.set(x, l);
-                start += n;
-                match (self.subst(&a, &map), self.subst(&b, &map)) {
-                    (Some(a), Some(b)) => self.same_by_parts(&a, &b, sp, depth - 1),
-                    _ => false,
-                }
-            });
+        })
+    }
+
+    /// Indices `[from, to)` of an axis: the new atom, if more than one, and
+    /// the form.
+    fn part(&mut self, from: i64, to: i64) -> (Option<Ax>, LinId) {
+        if to - from == 1 {
+            return (None, self.lins.constant(from));
         }
-        false
+        let y = self.lins.local(to - from);
+        (Some(y), self.lins.shift(Lins::plain(y), from))
+    }
+
+    /// A local atom that one axis is read at (up to an offset), and where the
+    /// definition changes along it.
+    fn break_in(&mut self, v: &Val, sp: &mut Special) -> Option<(Ax, Breaks)> {
+        for (k, &l) in v.r.m.clone().iter().enumerate() {
+            let f = self.lins.get(l);
+            let [(1, x)] = f.terms[..] else { continue };
+            if self.lins.atom(x).kind != crate::AtomKind::Local {
+                continue;
+            }
+            let b = self.breaks_at(v.r.class, k, f.c0, self.lins.size(x), sp, 0);
+            if !b.is_empty() {
+                return Some((x, b));
+            }
+        }
+        None
+    }
+
+    /// Breaks of an axis of a class as seen by an atom of the size that reads
+    /// it at an offset.
+    fn breaks_at(
+        &mut self,
+        c: ClassId,
+        axis: usize,
+        offset: i64,
+        size: i64,
+        sp: &mut Special,
+        depth: u32,
+    ) -> Breaks {
+        self.breaks(c, axis, sp, depth)
+            .into_iter()
+            .map(|p| p - offset)
+            .filter(|&p| p > 0 && p < size)
+            .collect()
+    }
+
+    /// Indices of an axis at which pieces in the definition begin; none if
+    /// there are many.
+    fn breaks(&mut self, c: ClassId, axis: usize, sp: &mut Special, depth: u32) -> Breaks {
+        let key = (c, axis as u32);
+        if let Some(b) = sp.breaks.get(&key) {
+            return b.clone();
+        }
+        let mut out = Breaks::new();
+        let class = self.class(c);
+        let (op, nfree) = (class.op, class.nfree as usize);
+        let (args, lens) = (class.args.clone(), class.bound.clone());
+        let size = class.sizes[axis];
+        let slot =
+            if axis < nfree { axis as Ax } else { crate::lin::OWN_SLOT + (axis - nfree) as Ax };
+        if depth < MAX_DEPTH && sp.breaks.len() < MAX_NARROWED {
+            let mut start = 0;
+            for (k, a) in args.iter().enumerate() {
+                let run = op == Op::Pcs && axis == nfree;
+                let (slot, at, n) = if run {
+                    (crate::lin::BOUND_SLOT + k as Ax, start, lens[k])
+                } else {
+                    (slot, 0, size)
+                };
+                if run {
+                    if start > 0 {
+                        out.push(start);
+                    }
+                    start += lens[k];
+                }
+                for (i, &l) in a.r.m.iter().enumerate() {
+                    let f = self.lins.get(l);
+                    if f.terms[..] == [(1, slot)] {
+                        let b = self.breaks_at(a.r.class, i, f.c0, n, sp, depth + 1);
+                        out.extend(b.into_iter().map(|p| p + at));
+                    }
+                }
+            }
+            out.sort_unstable();
+            out.dedup();
+            if out.len() > MAX_BREAKS {
+                out.clear();
+            }
+        }
+        sp.breaks.insert(key, out.clone());
+        out
+    }
+
+    /// A reduction over bound atoms split where pieces begin along them.
+    fn by_breaks(
+        &mut self,
+        args: &[Arg],
+        bound: &[Ax],
+        sp: &mut Special,
+    ) -> Option<Vec<(SmallVec<[Arg; 4]>, SmallVec<[Ax; 4]>)>> {
+        let mut done = vec![(args.iter().cloned().collect(), SmallVec::from_slice(bound))];
+        for &b in bound {
+            let mut breaks = Breaks::new();
+            for a in args {
+                for (k, &l) in a.r.m.iter().enumerate() {
+                    let f = self.lins.get(l);
+                    if f.terms[..] == [(1, b)] {
+                        let n = self.lins.size(b);
+                        breaks.extend(self.breaks_at(a.r.class, k, f.c0, n, sp, 0));
+                    }
+                }
+            }
+            breaks.sort_unstable();
+            breaks.dedup();
+            if breaks.is_empty() || breaks.len() * done.len() > MAX_BREAKS * 2 {
+                continue;
+            }
+            let ends: Vec<i64> = breaks.iter().copied().chain([self.lins.size(b)]).collect();
+            let mut next = Vec::new();
+            for (f, bs) in &done {
+                let (f, bs): (&SmallVec<[Arg; 4]>, &SmallVec<[Ax; 4]>) = (f, bs);
+                let mut start = 0;
+                for &end in &ends {
+                    let mut map = Subst::new();
+                    let rest: SmallVec<[Ax; 4]> = bs.iter().copied().filter(|&x| x != b).collect();
+                    let mut fresh = self.fresh_like(&rest, &mut map);
+                    let (y, l) = self.part(start, end);
+                    map.set(b, l);
+                    fresh.extend(y);
+                    start = end;
+                    let mut g = f.clone();
+                    for a in g.iter_mut() {
+                        let d = self.class(a.r.class).dt;
+                        let x = Val { coef: Coef::ONE, r: a.r.clone(), dt: d };
+                        let x = self.subst(&x, &map)?;
+                        let k = self.coefs.pow(x.coef, a.pow)?;
+                        *a = Arg { coef: self.coefs.mul(a.coef, k)?, pow: a.pow, r: x.r };
+                    }
+                    next.push((g, fresh));
+                }
+            }
+            // The other bound atoms were renamed: one axis per reduction.
+            return Some(next);
+        }
+        done.truncate(1);
+        Some(done)
     }
 }

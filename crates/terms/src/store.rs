@@ -119,6 +119,12 @@ pub struct Class {
     pub forward: Option<Ref>,
     /// Free for the user of the store, e.g. which programs use the class.
     pub mark: u8,
+    /// Infinite or NaN at every index, whatever the inputs; may be false of
+    /// classes that are. Laws that need finite values do not apply to it.
+    pub(crate) never_finite: bool,
+    /// A function without a definition of something that is never finite, or
+    /// made of such: it may never be finite either.
+    pub(crate) doubtful: bool,
 }
 
 /// Which families of laws are applied.
@@ -157,6 +163,7 @@ pub(crate) struct Known {
     pub(crate) add: Sym,
     pub(crate) mul: Sym,
     pub(crate) div: Sym,
+    pub(crate) convert: Sym,
 }
 
 impl Default for Known {
@@ -176,6 +183,7 @@ impl Default for Known {
             add: z,
             mul: z,
             div: z,
+            convert: z,
         }
     }
 }
@@ -199,6 +207,8 @@ pub struct Store {
     pub(crate) param_range: HashMap<u32, (i64, i64), FxBuildHasher>,
     /// Ranges of integer-valued operators, e.g. a wrapping addition.
     pub(crate) sym_range: HashMap<Sym, (i64, i64), FxBuildHasher>,
+    /// Operators that are positions of largest values.
+    pub(crate) argmaxes: hashbrown::HashSet<Sym, FxBuildHasher>,
     /// Operators whose arguments commute.
     pub(crate) commutative: hashbrown::HashSet<Sym, FxBuildHasher>,
     /// Laws in force.
@@ -215,6 +225,8 @@ pub struct Store {
     /// Sums are split where guards on their axes are decided (see `special`).
     pub(crate) split_guards: bool,
     pub(crate) nodes_tried: u64,
+    /// Which classes an infinite constant reaches (with mask values or not).
+    pub(crate) infinite_cache: HashMap<(ClassId, bool), crate::infinite::Infinite, FxBuildHasher>,
     pub(crate) unknowns: u32,
     pub(crate) known: Known,
 }
@@ -235,6 +247,7 @@ impl Store {
             array_ids: HashMap::default(),
             param_range: HashMap::default(),
             sym_range: HashMap::default(),
+            argmaxes: hashbrown::HashSet::default(),
             commutative: hashbrown::HashSet::default(),
             rules,
             at: 0,
@@ -243,6 +256,7 @@ impl Store {
             max_classes: usize::MAX,
             split_guards: false,
             nodes_tried: 0,
+            infinite_cache: HashMap::default(),
             unknowns: 0,
             known: Known::default(),
         };
@@ -260,6 +274,7 @@ impl Store {
             add: s.sym("add"),
             mul: s.sym("multiply"),
             div: s.sym("divide"),
+            convert: s.sym("convert"),
         };
         s
     }

@@ -1233,6 +1233,58 @@ fn zero_and_infinity() {
     }
 }
 
+/// `exp(s - max s)` of a row `s = select(p, x, -inf)`, against the selection
+/// `[p] exp(x - max s)`: NaN against 0 where `p` holds nowhere in the row.
+#[test]
+fn a_row_that_may_be_masked_out_is_not_finite() {
+    /// Coefficients of the row and the column and an offset: `>= 0` is seen.
+    type Mask = (i64, i64, i64);
+    let causal: Mask = (1, -1, 0);
+    let future: Mask = (-1, 1, 0);
+    let strict_past: Mask = (1, -1, -1);
+    let first: Mask = (0, -1, 1);
+    let cases = [
+        (None, false),
+        (Some(causal), true),
+        (Some(future), true),
+        (Some(first), true),
+        (Some(strict_past), false),
+    ];
+    for (mask, same) in cases {
+        let mut t = T::new(ALL);
+        let row = |t: &mut T, i: Ax, j: Ax| {
+            let p = match mask {
+                Some((a, b, c)) => {
+                    let e = t.iota(c, &[(a, i), (b, j)]);
+                    t.st.ge0(&e).unwrap()
+                }
+                None => t.st.param(4, Dt::BOOL, &[5, 5], &[Lins::plain(i), Lins::plain(j)]),
+            };
+            let x = t.x(1, &[i, j]);
+            let inf = t.st.special(F, scalify_terms::arith::NEG_INF);
+            (t.st.select(F, &p, &x, &inf).unwrap(), p, x)
+        };
+        let (i, j, k) = (t.axis(5), t.axis(5), t.axis(5));
+        let (s, ..) = row(&mut t, i, k);
+        let top = t.st.max_over(F, &s, &[k]).unwrap();
+        let top = t.neg(&top);
+        let (s, p, x) = row(&mut t, i, j);
+        let d = t.add(&[s.clone(), top.clone()]);
+        let l = t.st.exp(F, &d).unwrap();
+        let d = t.add(&[x, top.clone()]);
+        let e = t.st.exp(F, &d).unwrap();
+        let g = t.st.indicator(F, &p);
+        assert_eq!(l == t.mul(&[g.clone(), e]), same, "{mask:?}");
+        // max - max, and a product with the mask.
+        let minus = t.neg(&top);
+        let zero = t.st.zero(F);
+        assert_eq!(t.add(&[top.clone(), minus]) == zero, same, "{mask:?}");
+        assert_eq!(t.mul(&[zero.clone(), top.clone()]) == zero, same, "{mask:?}");
+        let product = t.st.multiply(F, &g, &l).unwrap();
+        assert_eq!(product == t.mul(&[g, l]), same, "{mask:?}");
+    }
+}
+
 #[test]
 fn predicates_have_one_spelling() {
     let mut t = T::new(EXACT);

@@ -10,6 +10,9 @@ use scalify_ir::{Attrs, Comparison, DType, InstrId, Opcode};
 use scalify_terms::{Coef, Dt, Val};
 use smallvec::SmallVec;
 
+/// Most index values at which a function of them is tabulated.
+const MAX_INDEX_POINTS: i64 = 256;
+
 /// Why a division is not lifted.
 pub(super) const ZERO_DIVISOR: &str = "division by the constant zero";
 
@@ -51,7 +54,59 @@ impl Lifter<'_> {
         let from: SmallVec<[DType; 3]> = ins.operands.iter().filter_map(|&o| m.dtype(o)).collect();
         let val = self.pointwise(i, op, dtype, &from, &vals)?;
         let val = self.canon_device(val);
+        let val = self.canon_index(val);
         Ok(Lv::T(Tv { val, dims: ts[0].dims.clone() }))
+    }
+
+    /// A predicate or integer that is a function of few index values: folded
+    /// if it is constant or linear.
+    fn canon_index(&mut self, v: Val) -> Val {
+        use scalify_terms::Op;
+        let worth = match self.st.class(v.r.class).op {
+            Op::And | Op::Max | Op::Add => true,
+            Op::Ew(_) => v.dt == Dt::INT || self.st.as_bool(&v).is_none(),
+            _ => false,
+        };
+        if !worth || (v.dt != Dt::INT && v.dt != Dt::BOOL) || self.st.as_iota(&v).is_some() {
+            return v;
+        }
+        let mut axes: SmallVec<[_; 3]> = SmallVec::new();
+        for &l in &v.r.m {
+            self.st.lins.base_axes(l, &mut axes);
+        }
+        axes.sort_unstable();
+        let sizes: SmallVec<[i64; 4]> = axes.iter().map(|&a| self.st.lins.size(a)).collect();
+        let Some(n) = sizes.iter().try_fold(1i64, |p, &s| p.checked_mul(s)) else { return v };
+        if n > MAX_INDEX_POINTS || n == 0 {
+            return v;
+        }
+        let mut point: SmallVec<[i64; 4]> = SmallVec::from_elem(0, axes.len());
+        let mut tab = Vec::with_capacity(n as usize);
+        for k in 0..n {
+            let mut r = k;
+            for i in (0..axes.len()).rev() {
+                point[i] = r % sizes[i];
+                r /= sizes[i];
+            }
+            let x = if v.dt == Dt::INT {
+                self.st.eval_int(&v, &axes, &point, 12)
+            } else if v.coef == Coef::ZERO {
+                Some(0)
+            } else {
+                self.st.eval_bool(&v.r, &axes, &point, 12).map(i64::from)
+            };
+            match x {
+                Some(x) if v.dt == Dt::INT || tab.first().is_none_or(|&f| f == x) => tab.push(x),
+                _ => return v,
+            }
+        }
+        if v.dt == Dt::BOOL {
+            return self.st.bool(tab[0] != 0);
+        }
+        let l = self.st.lins.from_table(&axes, &sizes, &tab);
+        let mut table = false;
+        self.st.lins.for_terms(l, |_, a| table |= !axes.contains(&a));
+        if table { v } else { self.st.iota(l) }
     }
 
     /// Integers and predicates of device digits only are tabulated, so that
@@ -201,7 +256,7 @@ impl Lifter<'_> {
                     self.st.not(&e)
                 }
                 IsFinite => {
-                    if self.st.rules.finite {
+                    if self.st.rules.finite && !self.st.is_not_finite(&v[0].r) {
                         self.st.assume("is-finite(x) = true");
                         self.st.bool(true)
                     } else {
@@ -220,7 +275,7 @@ impl Lifter<'_> {
             Add => st.add(dt, v),
             Subtract => st.scale(&v[1], Coef::NEG).and_then(|n| st.add(dt, &[v[0].clone(), n])),
             Negate => st.scale(&v[0], Coef::NEG),
-            Multiply => st.mul(dt, &v[0], &v[1]),
+            Multiply => st.multiply(dt, &v[0], &v[1]),
             // The sign of a zero is not kept by the laws of the reals.
             Divide if st.rules.reals && st.is_zero(&v[1]) => {
                 return Err(ZERO_DIVISOR.to_owned());
@@ -489,7 +544,8 @@ impl Lifter<'_> {
                 return Ok(self.st.bool(r));
             }
         }
-        if self.st.rules.finite && v[0] == v[1] && !total {
+        let finite = self.st.rules.finite && !self.st.is_not_finite(&v[0].r);
+        if finite && v[0] == v[1] && !total {
             self.st.assume("x == x");
             return Ok(self.st.bool(matches!(dir, Eq | Ge | Le)));
         }

@@ -8,6 +8,7 @@
 //! To add an opcode: one arm in [`Lifter::lift_instr`], the semantics in the
 //! file of its family.
 
+mod argmax;
 mod collective;
 mod control;
 mod each;
@@ -18,6 +19,7 @@ mod opaque;
 mod reduce;
 mod regions;
 mod scatter;
+mod window;
 
 use crate::devices::{Devices, GroupDigits};
 use crate::tv::{Tv, TvOps};
@@ -469,9 +471,11 @@ impl<'a> Lifter<'a> {
             Dot => Lv::T(self.lift_dot(i, t(0)?, t(1)?)?),
             Convolution => Lv::T(self.lift_convolution(i, t(0)?, t(1)?)?),
             Reduce => self.lift_reduce(i, v)?,
-            Sort | TopK | ReduceWindow | Cholesky | TriangularSolve | Fft => {
-                self.lift_batched(i, v)?
-            }
+            ReduceWindow => match self.lift_running_sum(i, v) {
+                Ok(t) => Lv::T(t),
+                Err(_) => self.lift_batched(i, v)?,
+            },
+            Sort | TopK | Cholesky | TriangularSolve | Fft => self.lift_batched(i, v)?,
             GetDimensionSize => {
                 let (dims, _) = self.array(ins.operands[0])?;
                 let Attrs::Dim(d) = ins.attrs else { return Err(gave_up()) };

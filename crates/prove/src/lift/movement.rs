@@ -513,11 +513,58 @@ impl Lifter<'_> {
         }
         let b = self.st.lins.local(n);
         self.st.index_dim(t, k, Lins::plain(b)).ok_or(REACH)?;
+        if !self.st.ref_mentions(&t.val.r, b) {
+            return Ok(t.val.clone());
+        }
+        if dt == Dt::INT {
+            if let Some((c, rest)) = self.slope(&t.val, b) {
+                // c*b + rest read at b = idx.
+                let s = self.st.coefs.int(c);
+                let at = self.st.scale(idx, s).ok_or(REACH)?;
+                let mut u = Tv { val: rest, dims: SmallVec::new() };
+                u.dims.push(SmallVec::from_elem(b, 1));
+                let r = self.read_at(&mut u, 0, idx, dt)?;
+                return self.st.add(dt, &[at, r]).ok_or_else(|| REACH.to_owned());
+            }
+        }
         let minus = self.st.lins.combine(&[(-1, Lins::plain(b))]).ok_or(REACH)?;
         let minus = self.st.iota(minus);
         let diff = self.st.add(Dt::INT, &[idx.clone(), minus]).ok_or(REACH)?;
         let p = self.st.eq0(&diff).ok_or(REACH)?;
         self.select_sum(dt, &p, &t.val, &[b])
+    }
+
+    /// An integer as `c*b + rest`, `c` not 0, where `b` counts in its index
+    /// part directly.
+    pub(super) fn slope(&mut self, v: &Val, b: scalify_terms::Ax) -> Option<(i64, Val)> {
+        let c = |s: &Self, l: LinId| -> Option<i64> {
+            let (mut c, mut deep) = (0, false);
+            s.st.lins.for_terms(l, |k, a| {
+                if a == b {
+                    c = k;
+                } else {
+                    deep |= s.st.lins.mentions(Lins::plain(a), b);
+                }
+            });
+            (c != 0 && !deep).then_some(c)
+        };
+        let mut slope = None;
+        if let Some(l) = self.st.as_iota(v) {
+            slope = c(self, l);
+        } else if v.coef == Coef::ONE && self.st.class(v.r.class).op == scalify_terms::Op::Add {
+            let (args, _) = self.st.open(&v.r)?;
+            for a in &args {
+                let x = self.st.val_of(a);
+                if let Some(l) = self.st.as_iota(&x) {
+                    slope = c(self, l);
+                }
+            }
+        }
+        let c = slope?;
+        let l = self.st.lins.combine(&[(-c, Lins::plain(b))])?;
+        let minus = self.st.iota(l);
+        let rest = self.st.add(Dt::INT, &[v.clone(), minus])?;
+        Some((c, rest))
     }
 
     /// `sum over bound of [p] * x`, for booleans the disjunction.

@@ -121,7 +121,7 @@ impl Lifter<'_> {
         }
         let v = match op {
             Monoid::Add => self.st.add(dt, &pair),
-            Monoid::Mul => self.st.mul(dt, a, b),
+            Monoid::Mul => self.st.multiply(dt, a, b),
             Monoid::Max => self.st.max(dt, &pair),
             Monoid::Min => self.st.min(dt, &pair),
         };
@@ -163,6 +163,9 @@ impl Lifter<'_> {
         let body = *ins.calls.first().ok_or("reduce without reducer")?;
         let op = if v.len() == 2 { self.monoid(body) } else { None };
         let Some(op) = op.filter(|&o| o != Monoid::Mul || m.dtype(i) == Some(DType::Pred)) else {
+            if let Ok(t) = self.lift_arg_reduce(i, v) {
+                return Ok(t);
+            }
             return self.lift_batched(i, v);
         };
         let (_, d) = self.array(i)?;

@@ -12,7 +12,7 @@ const MAX_FRAMES: usize = 4;
 
 /// The likely fault with its source lines.
 pub(super) fn first(s: &Subject<'_>, options: &mut TextOptions) -> String {
-    match s.outcome.frontier.first() {
+    match s.decision.outcome.frontier.first() {
         Some(first) => format!("\n{}\n", snippet(s, first, options)),
         None => String::new(),
     }
@@ -21,7 +21,7 @@ pub(super) fn first(s: &Subject<'_>, options: &mut TextOptions) -> String {
 /// The other items, one line each.
 pub(super) fn rest(t: &mut String, s: &Subject<'_>, options: &TextOptions) {
     let p = Paint(options.color);
-    let rest = s.outcome.frontier.get(1..).unwrap_or(&[]);
+    let rest = s.decision.outcome.frontier.get(1..).unwrap_or(&[]);
     if rest.is_empty() {
         return;
     }
@@ -106,7 +106,8 @@ fn relation(s: &Subject<'_>, r: &Relation) -> String {
 }
 
 fn snippet(s: &Subject<'_>, f: &FrontierItem, options: &mut TextOptions) -> String {
-    let level = if s.outcome.verdict == Verdict::Refuted { Level::ERROR } else { Level::WARNING };
+    let level =
+        if s.decision.outcome.verdict == Verdict::Refuted { Level::ERROR } else { Level::WARNING };
     let mut title = level.primary_title(clean(&f.reason));
     if f.code != "unrelated" {
         title = title.id(f.code);
@@ -165,7 +166,7 @@ fn snippet(s: &Subject<'_>, f: &FrontierItem, options: &mut TextOptions) -> Stri
     }
     if !f.reaches.is_empty() {
         let name = |i: &usize| {
-            let hit = s.outcome.outputs.iter().find(|r| r.index == *i);
+            let hit = s.decision.outcome.outputs.iter().find(|r| r.index == *i);
             hit.map_or(format!("#{i}"), super::output_name)
         };
         let mut text: Vec<String> = f.reaches.iter().take(MAX_LIST).map(name).collect();

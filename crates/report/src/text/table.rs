@@ -6,7 +6,7 @@ use scalify_prove::outcome::{OutputResult, Verdict};
 use std::fmt::Write as _;
 
 pub(super) fn render(t: &mut String, s: &Subject<'_>, p: Paint, all: bool) {
-    let outputs = &s.outcome.outputs;
+    let outputs = &s.decision.outcome.outputs;
     if outputs.is_empty() {
         return;
     }
@@ -50,7 +50,13 @@ fn rows(t: &mut String, s: &Subject<'_>, p: Paint, rows: &[&OutputResult]) {
     let (w0, w1) = (width(|c| c.0.chars().count()), width(|c| c.1.chars().count()));
     for (r, (name, shape)) in rows.iter().zip(&cells) {
         let _ = write!(t, "  {}  {name:w0$}  {shape:w1$}", p.small_verdict(r.verdict));
+        let example = s.decision.counterexample.as_ref();
+        let differs = example.and_then(|c| c.outputs.iter().find(|d| d.output == r.index));
         match (&r.relation, &r.reason) {
+            _ if r.verdict == Verdict::Refuted && differs.is_some() => {
+                let count = differs.map_or((0, 0), |d| d.count);
+                let _ = write!(t, "  {} of {} elements differ", count.0, count.1);
+            }
             (Some(rel), _) => {
                 let text = if rel.text.is_empty() {
                     format!("= {}, {}", names::name(s.base, rel.base), names::layout(rel))
