@@ -3,7 +3,8 @@
 
 Lowers each graph with jax, runs it compiled (one call, result awaited) and in
 the interpreter (parsing and reading not counted) on the same inputs, checks
-that the results agree, and prints the medians and their ratio.
+that the results agree, and prints the medians of the wall times, their ratio, and the
+ratio of the CPU times of all threads (steadier on a busy machine).
 
     cargo build --release -p scalify-interp --example run
     python scripts/bench_interp.py [--only SUBSTRING] [--runs 15] [--limit]
@@ -13,6 +14,7 @@ time or an elementwise graph more than 10 times.
 """
 import argparse
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -159,6 +161,18 @@ def leaves(x):
     return jax.tree_util.tree_leaves(x)
 
 
+def interpret(command, runs):
+    """What it says, and CPU seconds per run (those of starting it left out)."""
+    def cpu(n):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        said = subprocess.run([*command, str(n)], capture_output=True, text=True, timeout=600).stdout
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return said, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    _, start = cpu(1)
+    said, total = cpu(runs + 1)
+    return said, (total - start) / runs
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--only", default="")
@@ -168,7 +182,8 @@ def main():
     args = p.parse_args()
     jax.config.update("jax_enable_x64", True)
     worst, over = {}, []
-    print("| graph | XLA ms | interpreter ms | ratio | largest difference |\n|---|---:|---:|---:|---:|")
+    print("| graph | XLA ms | interpreter ms | ratio | ratio of CPU time | largest difference |\n"
+          "|---|---:|---:|---:|---:|---:|")
     for kind, name, f, inputs in GRAPHS:
         if args.only not in f"{kind} {name}":
             continue
@@ -184,14 +199,16 @@ def main():
             xs = [jax.device_put(x) for x in inputs]
             want = jax.block_until_ready(compiled(*xs))
             xla = []
+            cpu = time.process_time()
             for _ in range(args.runs):
                 t = time.perf_counter()
                 jax.block_until_ready(compiled(*xs))
                 xla.append((time.perf_counter() - t) * 1e3)
-            said = subprocess.run([args.run, work, "--time", str(args.runs)], capture_output=True, text=True, timeout=600)
+            cpu_xla = (time.process_time() - cpu) / args.runs
+            said, cpu_ours = interpret([args.run, work, "--time"], args.runs)
             if os.path.exists(f"{work}/x.err"):
                 sys.exit(f"{name}: {open(f'{work}/x.err').read()}")
-            ours = float(said.stdout.split()[-1])
+            ours = float(said.split()[-1])
             raw, at, far = open(f"{work}/x.out", "rb").read(), 0, 0.0
             for w in map(np.asarray, leaves(want)):
                 got = np.frombuffer(raw, w.dtype, w.size, at).astype(np.float64)
@@ -203,7 +220,8 @@ def main():
         worst[kind] = max(worst.get(kind, 0.0), ratio)
         if ratio > LIMIT[kind]:
             over.append(name)
-        print(f"| {name} | {statistics.median(xla):.3f} | {ours:.3f} | {ratio:.2f} | {far:.1e} |", flush=True)
+        print(f"| {name} | {statistics.median(xla):.3f} | {ours:.3f} | {ratio:.2f} "
+              f"| {cpu_ours / max(cpu_xla, 1e-6):.2f} | {far:.1e} |", flush=True)
     print("\nworst: " + ", ".join(f"{k} {v:.2f}" for k, v in worst.items()) + (f"; over the limit: {over}" if over else ""))
     sys.exit(1 if over and args.limit else 0)
 

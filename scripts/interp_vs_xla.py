@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Random programs of one operation: XLA's CPU backend against the interpreter.
+"""Random programs: XLA's CPU backend against the interpreter.
 
-Writes N HLO programs with random opcodes, shapes, element types, attributes
-and inputs (special values included), runs each through jaxlib and through
+Writes N HLO programs of one or several operations with random opcodes, shapes,
+element types, attributes and inputs (special values included; collectives on 8
+virtual devices), runs each through jaxlib and through
 `cargo run -p scalify-interp --example run`, and compares the results.
 
     python scripts/interp_vs_xla.py [--n 400] [--seed 1] [--only SUBSTRING]
@@ -693,7 +694,72 @@ def collective(r):
     return Case(f"{k} {t} g{g}", text, ins, 0, 32 if red else 0, devices=8)
 
 
-KINDS = [unary, unary, unary, binary, binary, binary, compare, convert, convert, convert, bitcast_convert,
+def graph(r):
+    """Several operations, each on results of earlier ones."""
+    t = r.choice(["f32", "f32", "f64", "s32", "u32"])
+    real = t[0] == "f"
+    full = [r.randint(1, 6), r.randint(1, 700)]
+    shapes = [full, [full[0] * full[1]], full[1:], []]
+    params = [(t, full), (t, full), (t, full[1:]), (t, [])]
+    lines, names = [], {0: ["p0", "p1"], 1: [], 2: ["p2"], 3: ["p3"]}
+    preds = {k: [] for k in names}
+    binary_ops = ["add", "subtract", "multiply", "maximum", "minimum"] + ([] if real else ["and", "or", "xor"])
+    unary_ops = ["tanh", "logistic", "sine", "cosine", "negate", "abs"] if real else ["negate", "not", "sign"]
+    if t == "u32":
+        unary_ops = ["not", "popcnt"]
+    for n in range(r.randint(4, 20)):
+        k = r.choice([0, 0, 0, 1, 2, 3])
+        a = lambda k: r.choice(names[k]) if names[k] else None  # noqa: E731
+        x, y = a(k), a(k)
+        how = r.choice(["b", "b", "b", "u", "u", "cmp", "sel", "bc", "bc", "re", "sum", "tr"])
+        if how in ("b", "u", "cmp", "sel") and x is None:
+            continue
+        if how == "b":
+            text = f"{r.choice(binary_ops)}({x}, {y})"
+            # Keeps magnitudes near one.
+            if real and "multiply" in text:
+                lines.append(f"  m{n} = {sh(t, shapes[k])} {text}")
+                text = f"tanh(m{n})"
+        elif how == "u":
+            text = f"{r.choice(unary_ops)}({x})"
+        elif how == "cmp":
+            if real:  # a rounding difference must not flip it
+                x, y = "p0", "p1"
+                k = 0
+            lines.append(f"  c{n} = {sh('pred', shapes[k])} compare({x}, {y}), direction={r.choice(['LT', 'GE', 'EQ'])}")
+            preds[k].append(f"c{n}")
+            continue
+        elif how == "sel":
+            if not preds[k]:
+                continue
+            text = f"select({r.choice(preds[k])}, {x}, {y})"
+        elif how == "bc":
+            k = 0
+            text = r.choice([f"broadcast({a(2)}), dimensions={{1}}", f"broadcast({a(3)}), dimensions={{}}"])
+        elif how == "re":
+            k = r.choice([0, 1])
+            if a(1 - k) is None:
+                continue
+            text = f"reshape({a(1 - k)})"
+        elif how == "sum":
+            k = 2
+            lines.append(f"  z{n} = {t}[] constant(0)")
+            text = f"reduce({a(0)}, z{n}), dimensions={{0}}, to_apply=f"
+        else:
+            k = 0
+            lines.append(f"  t{n} = {sh(t, full[::-1])} transpose({a(0)}), dimensions={{1,0}}")
+            text = f"transpose(t{n}), dimensions={{1,0}}"
+        lines.append(f"  v{n} = {sh(t, shapes[k])} {text}")
+        names[k].append(f"v{n}")
+    out = [(k, x) for k in names for x in names[k] if x[0] == "v" and r.random() < 0.5] or [(0, "p0")]
+    root = (f"  ROOT r = ({', '.join(sh(t, shapes[k]) for k, _ in out)}) "
+            f"tuple({', '.join(x for _, x in out)})")
+    ins = [data(r, t, d, not real, scale=1.0) for _, d in params]
+    return Case(f"graph {t}", program(params, "\n".join(lines + [root]), region("f", t, "add")), [ins], 0,
+                512 if real else 0)
+
+
+KINDS = [graph, graph, unary, unary, unary, binary, binary, binary, compare, convert, convert, convert, bitcast_convert,
          ternary, reduce_precision, movement, movement, movement, dot, dot, conv, conv, reduce, reduce,
          argmax, reduce_window, select_and_scatter, gather, gather, scatter, scatter, sort, rng, linalg,
          batch_norm, control, collective, collective, collective]

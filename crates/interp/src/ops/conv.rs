@@ -136,20 +136,25 @@ fn run<T: Field>(x: &[T], w: &[T], p: &Plan, tick: &mut dyn FnMut() -> Res<()>) 
                     let r = r0 + at / k + i;
                     let (b, o) = (r / out_spatial, r % out_spatial);
                     let base = (bg * bsize + b) * in_spatial;
-                    for (q, cell) in row.chunks_exact_mut(p.ck).enumerate() {
-                        match table.get(p, o, q) {
-                            Some(i) => {
-                                let at = (base + i) * p.ci + g * p.ck;
-                                let from = &x[at..at + p.ck];
-                                if p.ck < 8 {
-                                    cell.iter_mut().zip(from).for_each(|(c, &x)| *c = x);
-                                } else {
-                                    cell.copy_from_slice(from);
-                                }
-                            }
-                            None => cell.fill(T::default()),
+                    let copy = |cell: &mut [T], pixel: usize| {
+                        let at = (base + pixel) * p.ci + g * p.ck;
+                        let from = &x[at..at + cell.len()];
+                        if cell.len() < 8 {
+                            cell.iter_mut().zip(from).for_each(|(c, &x)| *c = x);
+                        } else {
+                            cell.copy_from_slice(from);
                         }
-                    }
+                    };
+                    row.fill(T::default());
+                    table.runs(p, o, |q, len, pixel| {
+                        let cells = &mut row[q * p.ck..(q + len) * p.ck];
+                        if p.ck == p.ci {
+                            return copy(cells, pixel);
+                        }
+                        for (j, cell) in cells.chunks_exact_mut(p.ck).enumerate() {
+                            copy(cell, pixel + j);
+                        }
+                    });
                 }
             };
             let left = if plain {
@@ -169,38 +174,69 @@ fn run<T: Field>(x: &[T], w: &[T], p: &Plan, tick: &mut dyn FnMut() -> Res<()>) 
     Ok(out)
 }
 
-/// Input pixel of each output and window position, or none; computed anew
-/// where a table would be too big.
+/// Which input pixels each output position meets: runs of window positions
+/// over adjacent pixels. Computed anew where a table would be too big.
 struct Table {
     win: usize,
-    at: Vec<Option<u32>>,
+    /// Window position, length, input pixel.
+    runs: Vec<(u32, u32, u32)>,
+    /// Where each output position's runs begin; none without a table.
+    starts: Vec<u32>,
 }
 
 impl Table {
     fn new(p: &Plan, out: usize, win: usize) -> Table {
-        let small =
-            out.saturating_mul(win) <= 1 << 22 && p.input.iter().product::<usize>() < 1 << 31;
-        let at = if small {
-            let one = |i: usize| pixel(p, i / win, i % win).map(|i| i as u32);
-            (0..out * win).map(one).collect()
-        } else {
-            Vec::new()
-        };
-        Table { win, at }
+        let mut t = Table { win, runs: Vec::new(), starts: Vec::new() };
+        let pixels = p.input.iter().fold(1usize, |a, &d| a.saturating_mul(d));
+        if out.saturating_mul(win) > 1 << 22 || pixels >= 1 << 31 {
+            return t;
+        }
+        let mut starts = vec![0];
+        for o in 0..out {
+            let runs = &mut t.runs;
+            scan(p, o, win, |q, len, pixel| runs.push((q as u32, len as u32, pixel as u32)));
+            starts.push(t.runs.len() as u32);
+        }
+        t.starts = starts;
+        t
     }
 
+    /// Calls `f(window position, length, input pixel)` for each run of `o`.
     #[inline]
-    fn get(&self, p: &Plan, o: usize, q: usize) -> Option<usize> {
-        if self.at.is_empty() {
-            return pixel(p, o, q);
+    fn runs(&self, p: &Plan, o: usize, mut f: impl FnMut(usize, usize, usize)) {
+        let (Some(&lo), Some(&hi)) = (self.starts.get(o), self.starts.get(o + 1)) else {
+            return scan(p, o, self.win, f);
+        };
+        for &(q, len, pixel) in &self.runs[lo as usize..hi as usize] {
+            f(q as usize, len as usize, pixel as usize);
         }
-        self.at.get(o * self.win + q).copied().flatten().map(|i| i as usize)
     }
 
     /// A window of one that meets every input pixel in order?
     fn is_identity(&self, input: usize) -> bool {
-        let own = |(i, a): (usize, &Option<u32>)| *a == Some(i as u32);
-        self.win == 1 && self.at.len() == input && self.at.iter().enumerate().all(own)
+        let own = |(i, r): (usize, &(u32, u32, u32))| *r == (0, 1, i as u32);
+        let all = self.win == 1 && self.starts.len() == input + 1 && self.runs.len() == input;
+        all && self.runs.iter().enumerate().all(own)
+    }
+}
+
+/// Calls `f` for each run of output position `o`.
+fn scan(p: &Plan, o: usize, win: usize, mut f: impl FnMut(usize, usize, usize)) {
+    let mut run: Option<(usize, usize, usize)> = None;
+    for q in 0..win {
+        let at = pixel(p, o, q);
+        run = match (run, at) {
+            (Some((q0, n, i)), Some(j)) if i + n == j => Some((q0, n + 1, i)),
+            (before, _) => {
+                if let Some((q0, n, i)) = before {
+                    f(q0, n, i);
+                }
+                at.map(|i| (q, 1, i))
+            }
+        };
+    }
+    if let Some((q0, n, i)) = run {
+        f(q0, n, i);
     }
 }
 

@@ -1,5 +1,5 @@
-//! `fft`, computed in `c128`: radix two where the length allows, Bluestein
-//! else.
+//! `fft`, computed in `c128`: mixed radix, or Bluestein's algorithm for lengths
+//! with a prime factor above 128.
 
 use super::dot::{as_c128, finish};
 use super::movement::transpose;
@@ -9,10 +9,29 @@ use crate::tensor::{Data, Tensor, count};
 use scalify_ir::{DType, FftKind};
 use std::f64::consts::PI;
 
-/// `e^(sign * 2 pi i k / n)`.
+/// `e^(sign * 2 pi i k / n)`, by sines and cosines of at most an eighth of a
+/// turn: powers of `i` are exact, conjugate roots exactly conjugate.
 fn root(k: usize, n: usize, sign: f64) -> C128 {
-    let a = sign * 2.0 * PI * (k % n) as f64 / n as f64;
-    c(a.cos(), a.sin())
+    // In units of 1 / 8n of a turn.
+    let (n, mut at) = (n as u128, 8 * (k as u128 % n as u128));
+    let lower = at > 4 * n;
+    if lower {
+        at = 8 * n - at;
+    }
+    let left = at > 2 * n;
+    if left {
+        at = 4 * n - at;
+    }
+    let steep = at > n;
+    if steep {
+        at = 2 * n - at;
+    }
+    let angle = 2.0 * PI * (at as f64 / (8 * n) as f64);
+    let (mut re, mut im) = (angle.cos(), angle.sin());
+    if steep {
+        (re, im) = (im, re);
+    }
+    c(if left { -re } else { re }, if lower { -im } else { im } * sign)
 }
 
 /// Unscaled transform in place, length a power of two.
@@ -41,11 +60,60 @@ fn radix2(x: &mut [C128], sign: f64) {
     }
 }
 
-fn transform(x: &mut [C128], sign: f64) {
-    let n = x.len();
-    if n.is_power_of_two() {
-        return radix2(x, sign);
+/// Greatest prime factor that transforms are split into.
+const MAX_FACTOR: usize = 128;
+
+/// The factor to split off: four where possible, else the least prime.
+fn factor(n: usize) -> usize {
+    if n.is_multiple_of(4) {
+        return 4;
     }
+    (2..).take_while(|p| p * p <= n).find(|p| n.is_multiple_of(*p)).unwrap_or(n)
+}
+
+/// Are all prime factors small?
+fn smooth(mut n: usize) -> bool {
+    while n > 1 {
+        let p = factor(n);
+        if p > MAX_FACTOR {
+            return false;
+        }
+        n /= p;
+    }
+    true
+}
+
+/// Unscaled transform of every `stride`th element of `x`, decimated in time.
+/// `w` are the roots of a multiple of the length.
+fn mixed(x: &[C128], stride: usize, out: &mut [C128], w: &[C128]) {
+    let n = out.len();
+    if n == 1 {
+        out[0] = x[0];
+        return;
+    }
+    let p = factor(n);
+    let m = n / p;
+    for (r, part) in out.chunks_exact_mut(m).enumerate() {
+        mixed(&x[r * stride..], stride * p, part, w);
+    }
+    let (step, turn) = (w.len() / n, w.len() / p);
+    let mut t = [C128::default(); MAX_FACTOR];
+    for k in 0..m {
+        for (r, t) in t[..p].iter_mut().enumerate() {
+            *t = out[r * m + k].mul(w[r * k % n * step]);
+        }
+        for q in 0..p {
+            let mut s = t[0];
+            for (r, t) in t[..p].iter().enumerate().skip(1) {
+                s = s.add(t.mul(w[r * q % p * turn]));
+            }
+            out[q * m + k] = s;
+        }
+    }
+}
+
+fn bluestein(x: &mut [C128], sign: f64) {
+    let n = x.len();
     // Bluestein: x_k w^(k^2/2) convolved with w^(-k^2/2).
     let m = (2 * n - 1).next_power_of_two();
     let chirp: Vec<C128> = (0..n)
@@ -76,8 +144,17 @@ fn rows(x: &mut [C128], n: usize, sign: f64, scale: f64) {
     if n == 0 {
         return;
     }
+    let smooth = smooth(n);
+    let w: Vec<C128> = if smooth { (0..n).map(|k| root(k, n, sign)).collect() } else { Vec::new() };
+    let mut from = Vec::new();
     for row in x.chunks_exact_mut(n) {
-        transform(row, sign);
+        if smooth {
+            from.clear();
+            from.extend_from_slice(row);
+            mixed(&from, 1, row, &w);
+        } else {
+            bluestein(row, sign);
+        }
         if scale != 1.0 {
             for v in row {
                 *v = v.scale(scale);

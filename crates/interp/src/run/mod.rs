@@ -387,6 +387,18 @@ impl<'m> Machine<'m, '_> {
         if self.steps.is_multiple_of(64) && self.deadline.is_some_and(|d| Instant::now() > d) {
             return Err(self.fail(id, Fail::Limit(Limit::Time)));
         }
+        // An element of a tuple that lives on, without a copy of the tuple.
+        if let (Opcode::GetTupleElement, scalify_ir::Attrs::TupleIndex(i), [o]) =
+            (ins.opcode, &ins.attrs, &ins.operands[..])
+        {
+            let l = self.local.get(o.0 as usize).copied().unwrap_or(u32::MAX);
+            let of = slots.get(l as usize).and_then(Option::as_ref);
+            let v = of.filter(|_| !plan.dead[k].contains(&l)).and_then(|m| m.element(*i));
+            if let Some(v) = v.filter(|v| v.all(|x| fits(x, shape))) {
+                self.traced(id, &v, active);
+                return Ok(v);
+            }
+        }
         let mut operands = Vec::with_capacity(ins.operands.len());
         for (j, o) in ins.operands.iter().enumerate() {
             let l = self.local.get(o.0 as usize).copied().unwrap_or(u32::MAX);
@@ -427,12 +439,16 @@ impl<'m> Machine<'m, '_> {
             let e = format!("computed {} where {shape} is declared", describe(v.get(0)));
             return Err(self.fail(id, Fail::Invalid(e)));
         }
+        self.traced(id, &v, active);
+        Ok(v)
+    }
+
+    fn traced(&mut self, id: InstrId, v: &Multi, active: &Active) {
         if let Some(trace) = &mut self.trace {
             for (i, &d) in active.iter().enumerate() {
                 trace(d, id, v.get(i));
             }
         }
-        Ok(v)
     }
 }
 

@@ -42,6 +42,16 @@ impl Multi {
         }
     }
 
+    /// Element `i` of tuples, if they are that.
+    pub(crate) fn element(&self, i: i64) -> Option<Multi> {
+        let i = usize::try_from(i).ok()?;
+        let one = |v: &Value| v.as_tuple()?.get(i).cloned();
+        match self {
+            Multi::Same(v) => one(v).map(Multi::Same),
+            Multi::Each(v) => v.iter().map(one).collect::<Option<_>>().map(Multi::from_vec),
+        }
+    }
+
     /// The elements of tuples of `n`.
     pub(crate) fn untuple(self, n: usize) -> Vec<Multi> {
         let each = |v: Value| match v {
