@@ -86,6 +86,12 @@ impl Tally {
         if let Some(e) = &d.unable {
             line += &format!(" unable: {e}");
         }
+        if let (Some(e), Verdict::Unknown) = (&d.evidence, o.verdict) {
+            line += &format!(" agree on {} samples, worst {:.1e}", e.samples, e.worst);
+        }
+        if o.verdict == Verdict::Unknown {
+            line += &o.notes.iter().map(|n| format!("\n        note: {n}")).collect::<String>();
+        }
         if let Some(c) = &d.counterexample {
             let x = &c.outputs[0];
             line += &format!(

@@ -69,7 +69,9 @@ pub fn search(
     if suspects.is_empty() {
         suspects.push((dist.entry_comp().root, 0.0));
     }
-    let Some(trial) = refuter.trial(example) else { return (Vec::new(), 0) };
+    let Some(trial) = refuter.trial(example, if small.is_some() { 0 } else { 2 }) else {
+        return (Vec::new(), 0);
+    };
     let mut proved: Vec<Repair> = Vec::new();
     let mut likely: Vec<(Candidate, Module)> = Vec::new();
     let mut stop: Option<Duration> = None;

@@ -629,7 +629,11 @@ impl<'a> Refuter<'a> {
 
     /// Simpler inputs with the same difference: whole inputs of ones or zeros.
     fn simplify(&self, c: &mut Counterexample, r: &mut Random) {
-        let budget = self.options.time / 4;
+        // Many inputs are not read one by one.
+        if c.inputs.values.len() > 64 {
+            return;
+        }
+        let budget = (self.options.time / 4).min(Duration::from_secs(2));
         let start = Instant::now();
         let l = Layouts { inputs: c.placements.clone() };
         for k in 0..c.inputs.values.len() {
@@ -707,12 +711,13 @@ impl Refuter<'_> {
     }
 
     /// Prepares the trial of edits on the inputs of a counterexample and on
-    /// two further draws.
-    pub fn trial(&self, c: &Counterexample) -> Option<Trial> {
+    /// `more` (up to two) further draws.
+    pub fn trial(&self, c: &Counterexample, more: usize) -> Option<Trial> {
         let mut r = Random::new(self.options.seed ^ 0x5eed);
         let mut inputs = vec![c.drawn.clone()];
-        inputs.push(self.draw(Profile::Normal, &mut r)?);
-        inputs.push(self.draw(Profile::Small, &mut r)?);
+        for profile in [Profile::Normal, Profile::Small].into_iter().take(more) {
+            inputs.push(self.draw(profile, &mut r)?);
+        }
         let mut t = Trial {
             inputs: Vec::new(),
             wide: Vec::new(),

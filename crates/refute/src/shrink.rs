@@ -8,14 +8,18 @@
 //! dimensions of gather and dynamic-slice, windows, dense constants, positions
 //! that integer arithmetic compares with other numbers.
 //!
+//! Floats below `f32` become `f32`: the noise of many layers in `bf16` would
+//! hide what is looked for, and both programs change alike.
+//!
 //! Constants that stand for a size (a mean's divisor) keep their value: both
 //! programs have them. A difference at reduced sizes therefore refutes the
 //! given pair only together with a repair that is proved at full size and
 //! agrees at reduced sizes; see [`crate::decide`].
 
 use crate::edit::{filled, number};
+use scalify_interp::Tensor;
 use scalify_ir::{
-    ArrayShape, Attrs, CompId, InstrId, Literal, Module, Opcode, Shape, ShapeId, ValidateOptions,
+    ArrayShape, Attrs, DType, InstrId, Literal, Module, Opcode, Shape, ShapeId, ValidateOptions,
 };
 use scalify_prove::problem::Problem;
 
@@ -614,6 +618,11 @@ fn positions(v: &Vars<'_>, c: &mut Classes) {
     }
 }
 
+/// `f32` for floats below it.
+fn wider(d: DType) -> DType {
+    if d.is_float() && d.mantissa_bits().is_some_and(|b| b < 23) { DType::F32 } else { d }
+}
+
 fn rebuild(v: &Vars<'_>, c: &mut Classes, e: &[u32]) -> Option<Module> {
     let mut m = v.m.clone();
     m.header.entry_layout = None;
@@ -629,7 +638,7 @@ fn rebuild(v: &Vars<'_>, c: &mut Classes, e: &[u32]) -> Option<Module> {
                         *d = f(*at, *d);
                         *at += 1;
                     }
-                    let mut n = ArrayShape::new(a.dtype, dims);
+                    let mut n = ArrayShape::new(wider(a.dtype), dims);
                     n.dynamic = a.dynamic;
                     Shape::Array(n)
                 }
@@ -646,8 +655,14 @@ fn rebuild(v: &Vars<'_>, c: &mut Classes, e: &[u32]) -> Option<Module> {
         let down =
             |c: &mut Classes, x: InstrId, d: usize, n: i64| n >> exponent(c, v.dim(x, d as i64));
         match &mut i.attrs {
-            Attrs::Constant(l) if !v.of(InstrId(k as u32)).is_empty() => {
-                if let (Shape::Array(a), Some(x)) = (&new, number(l)) {
+            Attrs::Constant(l) => {
+                if let (Shape::Array(a), None) = (&new, number(l)) {
+                    if l.shape.dtype() != Some(a.dtype) {
+                        let v = Tensor::from_literal(l)?.to_f64();
+                        let t = Tensor::from_vec(a.dtype, a.dims.iter().copied(), v)?;
+                        **l = Literal::dense(a.clone(), t.to_bytes());
+                    }
+                } else if let (Shape::Array(a), Some(x)) = (&new, number(l)) {
                     **l = if a.dtype.is_float() || a.dtype.is_int() {
                         filled(a, x)?
                     } else {
@@ -688,7 +703,6 @@ fn rebuild(v: &Vars<'_>, c: &mut Classes, e: &[u32]) -> Option<Module> {
             _ => {}
         }
     }
-    let _: Option<CompId> = None;
     let bad = scalify_ir::validate(&m, &ValidateOptions::default());
     bad.iter().all(|i| i.severity != scalify_ir::Severity::Error).then_some(m)
 }
