@@ -24,7 +24,7 @@ ENTRY main {
 #[test]
 fn mutants_are_valid_and_new() {
     let m = scalify_hlo::parse(TEXT).expect("a module");
-    let text = |m| scalify_hlo::write(m, &Default::default());
+    let text = |m: &scalify_ir::Module| scalify_hlo::write(m, &Default::default());
     let mut made = 0;
     for o in operators::all() {
         for (k, s) in o.sites(&m).into_iter().enumerate() {
