@@ -346,7 +346,14 @@ impl<'a> Context<'a> {
         };
         if local && float && i.opcode != Opcode::Constant {
             // Data movement of a value is as good a place as the value.
-            let moved = if wrapped(at) { 0.6 } else { 0.0 };
+            // What is reduced next is more likely reduced wrongly.
+            let reduced = m.comp(c).instrs.iter().skip(pos).take(64).any(|&u| {
+                matches!(m.instr(u).opcode, Opcode::AllReduce | Opcode::ReduceScatter)
+                    && m.instr(u).operands.contains(&at)
+            });
+            let moved = if wrapped(at) { 0.6 } else { 0.0 }
+                + if reduced { 1.0 } else { 0.0 }
+                + if self.is_reduced(at, 4) { 1.4 } else { 0.0 };
             let drops = self.later_reductions(c, at);
             for mask in self.masks() {
                 let sum = |mean: bool, drop: Option<InstrId>| Edit::AllReduce {
@@ -717,6 +724,17 @@ impl<'a> Context<'a> {
             }
         }
         out
+    }
+
+    /// True of an all-reduce, and of what is computed from one by elementwise
+    /// operations: it is whole already.
+    fn is_reduced(&self, x: InstrId, depth: u32) -> bool {
+        let i = self.m.instr(x);
+        let through = i.opcode.is_unary_elementwise()
+            || i.opcode.is_binary_elementwise()
+            || matches!(i.opcode, Opcode::Reshape | Opcode::Broadcast | Opcode::Convert);
+        i.opcode == Opcode::AllReduce
+            || through && depth > 0 && i.operands.iter().any(|&o| self.is_reduced(o, depth - 1))
     }
 
     /// An integer computed from the device id by constants.

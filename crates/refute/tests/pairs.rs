@@ -1,0 +1,366 @@
+//! Small pairs whose verdict follows from mathematics: what is refuted, what
+//! must not be, which repair is found.
+
+use scalify_claim::{Claim, Mesh};
+use scalify_ir::Module;
+use scalify_prove::outcome::Verdict;
+use scalify_refute::{Decision, Options, Plan, Search, decide, refute};
+
+fn parse(text: &str) -> Module {
+    let m = scalify_hlo::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let bad = scalify_ir::validate(&m, &scalify_ir::ValidateOptions::default());
+    assert!(bad.is_empty(), "{bad:?}\n{text}");
+    m
+}
+
+/// A module with reducers `add` and `max` on f32 and one entry.
+fn module(devices: i64, body: &str) -> Module {
+    let parts = if devices > 1 { format!(", num_partitions={devices}") } else { String::new() };
+    parse(&format!(
+        "HloModule m{parts}\n
+add {{\n a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT r = f32[] add(a, b)\n}}\n
+max {{\n a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT r = f32[] maximum(a, b)\n}}\n
+ENTRY main {{\n{body}\n}}\n"
+    ))
+}
+
+fn claim(mesh: &str, inputs: &[&str], outputs: &[&str], assume: &[&str]) -> Claim {
+    let mut c = Claim { mesh: Mesh::parse(mesh).ok(), ..Claim::default() };
+    for i in inputs {
+        c.add_input(i).unwrap();
+    }
+    for o in outputs {
+        c.add_output(o).unwrap();
+    }
+    for a in assume {
+        c.add_assume(a).unwrap();
+    }
+    c
+}
+
+fn decision(base: &Module, dist: &Module, c: &Claim) -> Decision {
+    decide(base, dist, c, &scalify_prove::Options::default(), &Plan::default())
+}
+
+const MATMUL: &str = " x = f32[6,8] parameter(0)
+ w = f32[8,10] parameter(1)
+ ROOT d = f32[6,10] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}";
+
+const PARTIAL: &str = " x = f32[6,4] parameter(0)
+ w = f32[4,10] parameter(1)
+ d = f32[6,10] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}";
+
+fn row_parallel() -> Claim {
+    claim("tp=2", &["x=P(None, 'tp')", "w=P('tp', None)"], &[], &[])
+}
+
+/// Row-parallel product with `end` after the partial product `d`.
+fn row(end: &str) -> Module {
+    module(2, &format!("{PARTIAL}\n{end}"))
+}
+
+const GROUPS: &str = "channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true";
+
+#[test]
+fn right_is_not_refuted() {
+    let base = module(1, MATMUL);
+    let dist = row(&format!(" ROOT r = f32[6,10] all-reduce(d), {GROUPS}, to_apply=add"));
+    let s = refute(&base, &dist, &row_parallel(), Options::default());
+    let Search::Agree(e) = s else { panic!("{s:?}") };
+    assert_eq!(e.samples, Options::default().samples);
+    assert!(e.worst < 1.0 && e.precision.is_none(), "{e:?}");
+}
+
+#[test]
+fn the_counterexample_is_one() {
+    let base = module(1, MATMUL);
+    let dist = row(" ROOT r = f32[6,10] copy(d)");
+    let d = decision(&base, &dist, &row_parallel());
+    assert_eq!(d.outcome.verdict, Verdict::Refuted);
+    let c = d.counterexample.expect("inputs");
+    let x = &c.outputs[0];
+    // The value the baseline should have, by hand.
+    let (a, b) = (c.inputs.values[0][0].to_f64(), c.inputs.values[1][0].to_f64());
+    let at = |lo: usize, hi: usize| -> f64 {
+        let (i, j) = (x.index[0] as usize, x.index[1] as usize);
+        (lo..hi).map(|k| a[i * 8 + k] * b[k * 10 + j]).sum()
+    };
+    let half = x.device as usize * 4;
+    assert!((x.expected - at(0, 8)).abs() < 1e-9);
+    assert!((x.actual - at(half, half + 4)).abs() < 1e-9);
+    assert!((x.expected - x.actual).abs() > x.bound);
+}
+
+/// The first proved repair: its kind and the instruction.
+fn repaired(base: &Module, dist: &Module, c: &Claim) -> (&'static str, String, String) {
+    let d = decision(base, dist, c);
+    assert_eq!(d.outcome.verdict, Verdict::Refuted, "{:?}", d.unable);
+    let r = d.repairs.first().unwrap_or_else(|| panic!("no repair of {} tried", d.edits_tried));
+    assert!(r.grade.is_some(), "only evaluated: {}", r.text);
+    // The repaired program is proved by a run of its own.
+    let o = scalify_prove::verify(base, &r.module, c, &scalify_prove::Options::default());
+    assert_eq!(o.verdict, Verdict::Proved);
+    assert_eq!(d.outcome.frontier[0].instr, r.at);
+    (r.code, dist.name_of(r.at).to_owned(), r.text.clone())
+}
+
+#[test]
+fn repairs_of_collectives() {
+    let base = module(1, MATMUL);
+    let c = row_parallel();
+    let (code, at, text) = repaired(&base, &row(" ROOT r = f32[6,10] copy(d)"), &c);
+    assert_eq!((code, at.as_str()), ("missing-all-reduce", "d"), "{text}");
+    assert!(text.starts_with("all-reduce over tp after %d"), "{text}");
+
+    let twice = row(&format!(
+        " s = f32[6,10] all-reduce(d), {GROUPS}, to_apply=add
+ ROOT r = f32[6,10] all-reduce(s), {GROUPS}, to_apply=add"
+    ));
+    let (code, at, _) = repaired(&base, &twice, &c);
+    assert_eq!(code, "duplicate-collective");
+    assert!(at == "s" || at == "r");
+
+    let maximum = row(&format!(" ROOT r = f32[6,10] all-reduce(d), {GROUPS}, to_apply=max"));
+    assert_eq!(repaired(&base, &maximum, &c).0, "wrong-reducer");
+
+    let mean = row(&format!(
+        " s = f32[6,10] all-reduce(d), {GROUPS}, to_apply=add
+ h = f32[] constant(0.5)
+ b = f32[6,10] broadcast(h), dimensions={{}}
+ ROOT r = f32[6,10] multiply(s, b)"
+    ));
+    let code = repaired(&base, &mean, &c).0;
+    assert!(["wrong-constant", "wrong-scale", "extra-operation"].contains(&code), "{code}");
+
+    let alone = row(
+        " ROOT r = f32[6,10] all-reduce(d), channel_id=1, replica_groups={{0},{1}}, use_global_device_ids=true, to_apply=add",
+    );
+    assert_eq!(repaired(&base, &alone, &c).0, "wrong-group");
+}
+
+#[test]
+fn repairs_of_layouts_and_offsets() {
+    // Blocks gathered along the wrong dimension, then reshaped.
+    let base = module(1, " x = f32[4,6] parameter(0)\n ROOT r = f32[4,6] negate(x)");
+    let dist = module(
+        2,
+        &format!(
+            " x = f32[4,3] parameter(0)
+ n = f32[4,3] negate(x)
+ g = f32[8,3] all-gather(n), {GROUPS}, dimensions={{0}}
+ ROOT r = f32[4,6] reshape(g)"
+        ),
+    );
+    let (code, at, _) = repaired(&base, &dist, &claim("tp=2", &["x=P(None, 'tp')"], &[], &[]));
+    assert!(["wrong-dimension", "wrong-layout"].contains(&code), "{code}");
+    assert_eq!(at, "r");
+
+    // Positions that start at 0 on every shard.
+    let base = module(
+        1,
+        " x = f32[8] parameter(0)
+ i = s32[8] iota(), iota_dimension=0
+ f = f32[8] convert(i)
+ ROOT r = f32[8] multiply(x, f)",
+    );
+    let dist = module(
+        2,
+        " x = f32[4] parameter(0)
+ i = s32[4] iota(), iota_dimension=0
+ f = f32[4] convert(i)
+ ROOT r = f32[4] multiply(x, f)",
+    );
+    let c = claim("sp=2", &["x=P('sp')"], &["#0=P('sp')"], &[]);
+    let (code, _, text) = repaired(&base, &dist, &c);
+    assert_eq!(code, "wrong-offset", "{text}");
+    assert!(text.contains("4 times the coordinate on sp"), "{text}");
+}
+
+#[test]
+fn precision_is_its_own_finding() {
+    let base = module(1, MATMUL);
+    let dist = parse(&format!(
+        "HloModule m, num_partitions=2\n
+add {{\n a = bf16[] parameter(0)\n b = bf16[] parameter(1)\n ROOT r = bf16[] add(a, b)\n}}\n
+ENTRY main {{\n{PARTIAL}\n c = bf16[6,10] convert(d)
+ s = bf16[6,10] all-reduce(c), {GROUPS}, to_apply=add
+ ROOT r = f32[6,10] convert(s)\n}}\n"
+    ));
+    let d = decision(&base, &dist, &row_parallel());
+    assert_eq!(d.outcome.verdict, Verdict::Unknown);
+    let p = d.evidence.and_then(|e| e.precision).expect("a coarser sum");
+    assert!(p.dist > 8.0 * p.base && p.dist > 1e-3 * p.scale, "{p:?}");
+}
+
+#[test]
+fn a_constant_rounded_otherwise_is_no_difference() {
+    let base = module(
+        1,
+        " x = f32[64] parameter(0)
+ c = f32[] constant(10)
+ b = f32[64] broadcast(c), dimensions={}
+ ROOT r = f32[64] divide(x, b)",
+    );
+    let dist = module(
+        2,
+        " x = f32[64] parameter(0)
+ c = f32[] constant(0.1)
+ b = f32[64] broadcast(c), dimensions={}
+ ROOT r = f32[64] multiply(x, b)",
+    );
+    let s = refute(&base, &dist, &claim("d=2", &[], &[], &[]), Options::default());
+    assert!(matches!(s, Search::Agree(_)), "{s:?}");
+}
+
+/// Which of two equal values comes first is no difference that lasts.
+#[test]
+fn ties_are_no_difference() {
+    let sign = |dir: &str| {
+        module(
+            1,
+            &format!(
+                " x = f32[16] parameter(0)
+ n = f32[16] subtract(x, x)
+ z = f32[] constant(0)
+ b = f32[16] broadcast(z), dimensions={{}}
+ p = pred[16] compare(n, b), direction={dir}
+ y = f32[16] add(x, x)
+ ROOT r = f32[16] select(p, y, x)"
+            ),
+        )
+    };
+    // x - x >= 0 always, x - x > 0 never: differs everywhere, and lasts.
+    let c = claim("d=1", &[], &[], &[]);
+    assert!(matches!(refute(&sign("GE"), &sign("GT"), &c, Options::default()), Search::Differ(_)));
+    // The same comparison of a value that rounding moves: no finding.
+    let cut = |sum: &str| {
+        module(
+            1,
+            &format!(
+                " x = f32[16] parameter(0)
+ t = f32[] constant(0.1)
+ b = f32[16] broadcast(t), dimensions={{}}
+ y = f32[16] multiply(x, b)
+ z = f32[16] {sum}
+ q = f32[16] subtract(z, z)
+ p = pred[16] compare(z, y), direction=EQ
+ ROOT r = f32[16] select(p, x, q)"
+            ),
+        )
+    };
+    let a = cut("multiply(b, x)");
+    let b = module(
+        1,
+        " x = f32[16] parameter(0)
+ t = f32[] constant(0.1)
+ b = f32[16] broadcast(t), dimensions={}
+ y = f32[16] multiply(x, b)
+ two = f32[] constant(3)
+ c = f32[16] broadcast(two), dimensions={}
+ u = f32[16] multiply(y, c)
+ z = f32[16] divide(u, c)
+ q = f32[16] subtract(z, z)
+ p = pred[16] compare(z, y), direction=EQ
+ ROOT r = f32[16] select(p, x, q)",
+    );
+    assert!(!matches!(refute(&a, &b, &c, Options::default()), Search::Differ(_)));
+}
+
+#[test]
+fn undeclared_layouts_are_not_guessed_against_the_program() {
+    // Square weights: split on rows or on columns, nothing says which.
+    let base = module(1, " x = f32[4,4] parameter(0)\n ROOT r = f32[4,4] negate(x)");
+    let rows = module(
+        2,
+        &format!(
+            " x = f32[4,2] parameter(0)
+ g = f32[4,4] all-gather(x), {GROUPS}, dimensions={{1}}
+ ROOT r = f32[4,4] negate(g)"
+        ),
+    );
+    let c = claim("tp=2", &[], &[], &[]);
+    assert!(!matches!(refute(&base, &rows, &c, Options::default()), Search::Differ(_)));
+    // An output in either half fits one of the admissible layouts.
+    let half = module(2, " x = f32[4,2] parameter(0)\n ROOT r = f32[4,2] negate(x)");
+    assert!(!matches!(refute(&base, &half, &c, Options::default()), Search::Differ(_)));
+}
+
+#[test]
+fn ids_out_of_range_are_no_counterexample() {
+    // A gather clamps, a one-hot product gives zero: equal for valid ids.
+    let base = module(
+        1,
+        " t = f32[5,3] parameter(0)
+ i = s32[4,1] parameter(1)
+ ROOT r = f32[4,3] gather(t, i), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,3}",
+    );
+    let dist = module(
+        1,
+        " t = f32[5,3] parameter(0)
+ i = s32[4,1] parameter(1)
+ v = s32[4] reshape(i)
+ b = s32[4,5] broadcast(v), dimensions={0}
+ k = s32[4,5] iota(), iota_dimension=1
+ p = pred[4,5] compare(b, k), direction=EQ
+ h = f32[4,5] convert(p)
+ ROOT r = f32[4,3] dot(h, t), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+    );
+    let s = refute(&base, &dist, &claim("d=1", &[], &[], &[]), Options::default());
+    assert!(matches!(s, Search::Agree(_)), "{s:?}");
+    // Declared to reach beyond: then it is one.
+    let c = claim("d=1", &[], &[], &["i in [0, 9]"]);
+    assert!(matches!(refute(&base, &dist, &c, Options::default()), Search::Differ(_)));
+}
+
+#[test]
+fn what_cannot_be_replayed_is_not_evaluated() {
+    let m = parse(
+        "HloModule m\n\nENTRY main {\n a = f32[] constant(0)\n b = f32[] constant(1)\n ROOT r = f32[8] rng(a, b), distribution=rng_uniform\n}\n",
+    );
+    let s = refute(&m, &m, &claim("d=1", &[], &[], &[]), Options::default());
+    assert!(matches!(s, Search::Unable(_)), "{s:?}");
+}
+
+/// A feed-forward block of real dimensions, `end` after the partial product.
+fn block(devices: i64, ffn: i64, end: &str) -> Module {
+    module(
+        devices,
+        &format!(
+            " x = f32[4096,16384] parameter(0)
+ a = f32[16384,{ffn}] parameter(1)
+ b = f32[{ffn},16384] parameter(2)
+ h = f32[4096,{ffn}] dot(x, a), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+ t = f32[4096,{ffn}] tanh(h)
+ d = f32[4096,16384] dot(t, b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+{end}"
+        ),
+    )
+}
+
+#[test]
+fn real_dimensions_are_refuted_at_reduced_sizes() {
+    let base = block(1, 53248, " ROOT r = f32[4096,16384] add(d, x)");
+    let c = claim("tp=2", &["a=P(None, 'tp')", "b=P('tp', None)"], &[], &[]);
+    let wrong = block(2, 26624, " ROOT r = f32[4096,16384] add(d, x)");
+    let d = decision(&base, &wrong, &c);
+    assert_eq!(d.outcome.verdict, Verdict::Refuted, "{:?} {:?}", d.unable, d.outcome.notes);
+    let r = d.reduced.expect("reduced pair");
+    let size = |m: &Module| m.shape(m.entry_comp().root).to_string();
+    assert_ne!(size(&r.base), size(&base));
+    assert_eq!(d.repairs[0].code, "missing-all-reduce");
+    assert!(d.repairs[0].grade.is_some());
+    // The right program: proved, and at reduced sizes they agree.
+    let right = block(
+        2,
+        26624,
+        &format!(
+            " s = f32[4096,16384] all-reduce(d), {GROUPS}, to_apply=add
+ ROOT r = f32[4096,16384] add(s, x)"
+        ),
+    );
+    assert_eq!(decision(&base, &right, &c).outcome.verdict, Verdict::Proved);
+    let p = scalify_prove::problem::setup(&base, &right, &c);
+    let r = scalify_refute::shrink::shrink(&base, &right, &p).expect("smaller");
+    let s = refute(&r.base, &r.dist, &c, Options::default());
+    assert!(matches!(s, Search::Agree(_)), "{s:?}");
+}
