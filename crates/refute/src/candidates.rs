@@ -353,7 +353,7 @@ impl<'a> Context<'a> {
             });
             let moved = if wrapped(at) { 0.6 } else { 0.0 }
                 + if reduced { 1.0 } else { 0.0 }
-                + if self.is_reduced(at, 4) { 1.4 } else { 0.0 };
+                + if self.is_reduced(at, 4) { 1.6 } else { 0.0 };
             let drops = self.later_reductions(c, at);
             for mask in self.masks() {
                 let sum = |mean: bool, drop: Option<InstrId>| Edit::AllReduce {
