@@ -28,6 +28,10 @@ pub(crate) enum Command {
     Inspect(InspectArgs),
     /// Read a module and write it in another format
     Convert(ConvertArgs),
+    /// Compare two files of tensors, expected and actual
+    Compare(Box<crate::compare::CompareArgs>),
+    /// Judge a report of `compare` under other tolerances
+    Recheck(Box<crate::recheck::RecheckArgs>),
     /// Print a completion script
     Completions {
         /// For which shell

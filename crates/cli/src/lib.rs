@@ -7,12 +7,14 @@
 //! (`scalify-report`).
 
 mod args;
+mod compare;
 mod convert;
 mod explain;
 mod input;
 mod inspect;
 mod output;
 mod progress;
+mod recheck;
 mod replay;
 mod run;
 mod verify;
@@ -71,6 +73,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Run(a) => run::run(a),
         Command::Inspect(a) => inspect::run(a),
         Command::Convert(a) => convert::run(a),
+        Command::Compare(a) => compare::run(a),
+        Command::Recheck(a) => recheck::run(a),
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "scalify", &mut text);

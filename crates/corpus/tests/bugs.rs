@@ -1,7 +1,8 @@
-//! Every program of every case of `tests/bugs` against its baseline: wrong ones
-//! are never proved; right ones are proved, except those listed in `not_yet.txt`
-//! (which must not be), and never refuted, neither by the prover nor by the
-//! refuter. `BUGS_TABLE=1` prints a line each.
+//! Every program of every case of `tests/bugs` against its baseline: right ones
+//! are proved, except those listed in `not_yet.txt` (which must not be), and
+//! never refuted; for wrong ones the refuter finds inputs, except those listed
+//! in `not_refuted.txt` (for which it must not), and they are never proved.
+//! `BUGS_TABLE=1` prints a line each.
 #![allow(clippy::print_stdout)]
 
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -76,7 +77,13 @@ fn right(o: &Outcome, search: &Search, not_yet: bool) -> Result<(), Failed> {
     Ok(())
 }
 
-fn wrong(o: &Outcome, search: &Search, graph: &Graph, dist: &Module) -> Result<(), Failed> {
+fn wrong(
+    o: &Outcome,
+    search: &Search,
+    graph: &Graph,
+    dist: &Module,
+    late: bool,
+) -> Result<(), Failed> {
     add(&WRONG);
     if o.verdict == Verdict::Proved {
         return Err("FALSE PROOF".into());
@@ -97,10 +104,13 @@ fn wrong(o: &Outcome, search: &Search, graph: &Graph, dist: &Module) -> Result<(
             add(&SAME_KIND);
         }
     }
+    if matches!(search, Search::Differ(_)) == late {
+        return Err(format!("the refuter: {}", found(search)).into());
+    }
     Ok(())
 }
 
-fn run(dir: &Path, graph: &Graph, not_yet: bool) -> Result<(), Failed> {
+fn run(dir: &Path, graph: &Graph, late: bool) -> Result<(), Failed> {
     let case = BugCase::read(dir)?;
     let base = module(&find(dir, "base.hlo.txt").ok_or("no baseline")?)?;
     let dist = module(&find(dir, &graph.file).ok_or("no program")?)?;
@@ -128,15 +138,16 @@ fn run(dir: &Path, graph: &Graph, not_yet: bool) -> Result<(), Failed> {
         }
     }
     match graph.expected.as_str() {
-        "equivalent" => right(&o, &search, not_yet),
-        _ => wrong(&o, &search, graph, &dist),
+        "equivalent" => right(&o, &search, late),
+        _ => wrong(&o, &search, graph, &dist, late),
     }
 }
 
 fn main() {
     let args = Arguments::from_args();
-    let list = std::fs::read_to_string(root().join("not_yet.txt")).unwrap_or_default();
-    let not_yet: Vec<&str> = list.lines().filter_map(|l| l.split_whitespace().next()).collect();
+    let read = |f: &str| std::fs::read_to_string(root().join(f)).unwrap_or_default();
+    let list = read("not_yet.txt") + &read("not_refuted.txt");
+    let listed: Vec<&str> = list.lines().filter_map(|l| l.split_whitespace().next()).collect();
     let mut trials = Vec::new();
     let mut seen = Vec::new();
     for e in std::fs::read_dir(root()).into_iter().flatten().flatten() {
@@ -155,7 +166,7 @@ fn main() {
                 trials.push(Trial::test(format!("{name}/base"), move || own(&d)));
                 for g in case.graphs {
                     let id = format!("{name}/{}", g.file.trim_end_matches(".hlo.txt"));
-                    let late = not_yet.contains(&id.as_str());
+                    let late = listed.contains(&id.as_str());
                     seen.push(id.clone());
                     let d = dir.clone();
                     trials.push(Trial::test(id, move || run(&d, &g, late)));
@@ -164,8 +175,8 @@ fn main() {
         }
     }
     let lost: Vec<String> =
-        not_yet.iter().filter(|n| !seen.iter().any(|s| s == *n)).map(|n| (*n).to_owned()).collect();
-    trials.push(Trial::test("not_yet", move || {
+        listed.iter().filter(|n| !seen.iter().any(|s| s == *n)).map(|n| (*n).to_owned()).collect();
+    trials.push(Trial::test("lists", move || {
         if lost.is_empty() { Ok(()) } else { Err(format!("no such programs: {lost:?}").into()) }
     }));
     trials.sort_by(|a, b| a.name().cmp(b.name()));

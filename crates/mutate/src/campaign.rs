@@ -9,6 +9,7 @@ use crate::random::Random;
 use scalify_ir::Module;
 use scalify_prove::outcome::{AssumptionKind, Grade, Outcome, Side, Verdict};
 use scalify_prove::{Options, verify};
+use scalify_refute::{Decision, Plan};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -31,6 +32,8 @@ pub struct Config {
     pub proof_limit: Duration,
     /// Only operators whose name contains this.
     pub operator: String,
+    /// Look for counterexamples of what is not proved.
+    pub refute: bool,
 }
 
 impl Default for Config {
@@ -43,6 +46,7 @@ impl Default for Config {
             time_limit: None,
             proof_limit: Duration::from_secs(20),
             operator: String::new(),
+            refute: true,
         }
     }
 }
@@ -58,6 +62,10 @@ pub enum End {
     EqualProved,
     /// Equal on all draws, not proved.
     EqualUnknown,
+    /// Equal over the reals but far coarser in the element types, without a
+    /// further rounding conversion, and proved under the assumption that a
+    /// softmax may be shifted by any finite value.
+    Coarser,
     /// Differs only on draws on which a value is NaN, infinite or beyond an
     /// exponential's range, and is proved under the assumption that none is.
     Assumed,
@@ -195,6 +203,22 @@ fn prove(pair: &Pair, c: &Config, base: &Module, dist: &Module) -> Outcome {
     verify(base, dist, &pair.claim, &o)
 }
 
+/// The verdict as users get it: prove, else refute.
+fn decide(pair: &Pair, c: &Config, base: &Module, dist: &Module) -> Decision {
+    let o = Options { threads: 1, time_limit: Some(c.proof_limit), ..Options::default() };
+    let plan = Plan {
+        refute: c.refute,
+        search: scalify_refute::Options {
+            time: c.proof_limit,
+            seed: c.seed,
+            ..scalify_refute::Options::default()
+        },
+        repair: Duration::ZERO,
+        cross_check: false,
+    };
+    scalify_refute::decide(base, dist, &pair.claim, &o, &plan)
+}
+
 enum Start {
     Ready(Box<Prepared>),
     Skip(String, String),
@@ -257,7 +281,12 @@ fn end(o: &Operator, j: &Judgement, v: &Outcome) -> End {
     if o.equal && matches!(j, Judgement::Differs { finite: true, .. }) {
         return End::NotEqual;
     }
+    let shifted = v.assumptions.iter().any(|a| a.text.starts_with("sum exp(x + c)"));
     match (j, v.verdict) {
+        (Judgement::Coarser { .. }, Verdict::Proved) if o.equal || shifted => End::Coarser,
+        (Judgement::Coarser { .. }, Verdict::Proved) => End::FalseProved,
+        (Judgement::Coarser { .. }, Verdict::Refuted) => End::FalseRefuted,
+        (Judgement::Coarser { .. }, Verdict::Unknown) => End::EqualUnknown,
         (Judgement::Differs { .. }, Verdict::Proved) => End::FalseProved,
         (Judgement::Differs { .. }, Verdict::Refuted) => End::Refuted,
         (Judgement::Differs { .. }, Verdict::Unknown) => End::Killed,
@@ -276,7 +305,8 @@ fn one(number: usize, p: &Prepared, operators: &[Operator], c: &Config) -> Optio
         Side::Base => (&x.module, &p.pair.dist),
         Side::Dist => (&p.pair.base, &x.module),
     };
-    let v = prove(&p.pair, c, base, dist);
+    let d = decide(&p.pair, c, base, dist);
+    let v = d.outcome;
     let j = p.judge.judge(side, &x.module);
     let mut text = format!("{}; {:?} {:?}", x.text, v.verdict, v.grade);
     let mut end = end(&o, &j, &v);
@@ -284,7 +314,7 @@ fn one(number: usize, p: &Prepared, operators: &[Operator], c: &Config) -> Optio
         // Where the assumption holds they must agree, and somewhere it must.
         let tame = p.judge.judge_tame(side, &x.module);
         end = match &tame {
-            Some(Judgement::Equal) => End::Assumed,
+            Some(Judgement::Equal | Judgement::Coarser { .. }) => End::Assumed,
             Some(_) => End::FalseProved,
             None => End::Vacuous,
         };
@@ -296,10 +326,20 @@ fn one(number: usize, p: &Prepared, operators: &[Operator], c: &Config) -> Optio
     match &j {
         Judgement::Equal => text.push_str("; equal on all draws"),
         Judgement::NoValue(e) => text.push_str(&format!("; no value: {e}")),
+        Judgement::Coarser { how, draw: d } => {
+            text.push_str(&format!("; coarser: {how}"));
+            draw = Some(*d);
+        }
         Judgement::Differs { how, draw: d, .. } => {
             text.push_str(&format!("; differs: {how}"));
             draw = Some(*d);
         }
+    }
+    for x in d.counterexample.iter().flat_map(|c| c.outputs.first()).filter(|_| end.bad()) {
+        text.push_str(&format!(
+            "; counterexample: output {} at {:?} on device {}: {:e} and not {:e}, bound {:e}",
+            x.output, x.index, x.device, x.actual, x.expected, x.bound
+        ));
     }
     for a in v.assumptions.iter().filter(|_| end.bad() || end == End::Assumed) {
         text.push_str(&format!("; assumed: {}", a.text));

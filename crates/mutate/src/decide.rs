@@ -2,8 +2,8 @@
 //!
 //! A draw is evaluated with all floats in `f64` first, where programs that are
 //! equal over the reals differ by some 1e-13 of their values; then in the
-//! element types, where a mutant differs if it is much farther from the `f64`
-//! result than both originals.
+//! element types, where a mutant that rounds once more differs if it is much
+//! farther from the `f64` result than both originals.
 
 use crate::cases::Pair;
 use crate::draw::{self, Inputs, block};
@@ -33,6 +33,14 @@ pub enum Judgement {
         how: String,
         /// Finite values differ, not only where one is NaN or infinite.
         finite: bool,
+    },
+    /// Equal in `f64`, but much farther from that in the element types than
+    /// the originals, without a further conversion to a coarser type.
+    Coarser {
+        /// Index of the draw.
+        draw: usize,
+        /// One line.
+        how: String,
     },
     /// It cannot be run.
     NoValue(String),
@@ -67,6 +75,8 @@ pub struct Judge {
     /// Per output the layouts that may be meant.
     layouts: Vec<Vec<Placement>>,
     draws: Vec<Draw>,
+    /// Conversions to coarser types in both originals.
+    roundings: [usize; 2],
 }
 
 /// The judge of a pair, or why there is none.
@@ -174,7 +184,8 @@ impl Judge {
             Ok(l) => l,
             Err(e) => return Made::Skip(e),
         };
-        let mut j = Judge { problem: p, layouts, draws: Vec::new() };
+        let roundings = [roundings(&pair.base), roundings(&pair.dist)];
+        let mut j = Judge { problem: p, layouts, draws: Vec::new(), roundings };
         let mut seen = false;
         for kind in 0..draws.min(draw::KINDS.len()) {
             let mut r = Random::new(seed).fork(kind as u64);
@@ -446,7 +457,12 @@ impl Judge {
                         "output {k}: error {e:e}, that of the originals {limit:e} ({} draw)",
                         name(n)
                     );
-                    return Judgement::Differs { draw: n, how, finite: true };
+                    let was = self.roundings[usize::from(side == Side::Dist)];
+                    return if roundings(mutant) > was {
+                        Judgement::Differs { draw: n, how, finite: true }
+                    } else {
+                        Judgement::Coarser { draw: n, how }
+                    };
                 }
             }
         }
@@ -498,6 +514,20 @@ fn layouts(pair: &Pair, p: &Problem) -> Result<Vec<Vec<Placement>>, String> {
         out.push(all);
     }
     Ok(out)
+}
+
+/// Conversions to coarser float types.
+fn roundings(m: &Module) -> usize {
+    let bits = |i: InstrId| m.dtype(i).and_then(|t| t.mantissa_bits());
+    let coarser = |k: &usize| {
+        let i = &m.instrs[*k];
+        match (i.opcode, i.operands.first().and_then(|&o| bits(o)), bits(InstrId(*k as u32))) {
+            (Opcode::Convert, Some(from), Some(to)) => to < from,
+            (Opcode::ReducePrecision, ..) => true,
+            _ => false,
+        }
+    };
+    (0..m.instrs.len()).filter(coarser).count()
 }
 
 fn even(q: &Placement, g: &ArrayShape) -> bool {

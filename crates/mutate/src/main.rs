@@ -39,6 +39,9 @@ struct Args {
     /// Only operators whose name contains this.
     #[arg(long, default_value = "")]
     operator: String,
+    /// Look for no counterexamples of what is not proved.
+    #[arg(long)]
+    no_refute: bool,
     /// Folder for mutants that end badly.
     #[arg(long, default_value = "target/mutants")]
     evidence: PathBuf,
@@ -102,6 +105,7 @@ fn main() -> anyhow::Result<()> {
         threads: a.threads,
         time_limit: a.time_limit.map(Duration::from_secs),
         operator: a.operator.clone(),
+        refute: !a.no_refute,
         ..Config::default()
     };
     let bar = Bar(ProgressBar::new(0));

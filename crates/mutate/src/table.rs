@@ -22,7 +22,7 @@ pub fn markdown(r: &Report, command: &str) -> String {
             v.len(),
             of(&[End::Killed, End::Refuted], v),
             of(&[End::Refuted], v),
-            of(&[End::EqualProved, End::Assumed], v),
+            of(&[End::EqualProved, End::Assumed, End::Coarser], v),
             of(&[End::EqualUnknown], v),
             of(&[End::NoValue], v),
             of(&[End::FalseProved, End::Vacuous, End::ProvedWithoutValue], v),
@@ -54,6 +54,13 @@ pub fn markdown(r: &Report, command: &str) -> String {
         let _ = writeln!(
             s,
             "\n{assumed} of the equal ones differ on draws where a value is NaN, infinite or beyond an exponential's range; they are proved under the assumption that none is, and agree on the draws where none is."
+        );
+    }
+    let coarser = of(&[End::Coarser], &all);
+    if coarser > 0 {
+        let _ = writeln!(
+            s,
+            "\n{coarser} of the equal ones are equal over the reals and lose much more to rounding: a softmax shifted by another value than its maximum, proved under the assumption of finite values."
         );
     }
     s

@@ -578,7 +578,7 @@ fn proved(a: &Attempt) -> bool {
 }
 
 /// Most records, over all devices, of an attempt that lifts them one by one.
-const MAX_EACH: usize = 200_000;
+const MAX_EACH: usize = 100_000;
 /// Most terms of an attempt whose outputs are compared in parts.
 const MAX_NARROW: usize = 40_000;
 /// Most devices that are lifted one by one.

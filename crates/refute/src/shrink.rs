@@ -159,8 +159,44 @@ fn variables<'a>(m: &'a Module, c: &mut Classes) -> Vars<'a> {
     Vars { m, first }
 }
 
+/// Where one class is split into as many parts in several places, the parts
+/// are of one class.
+fn unify_parts(c: &mut Classes) {
+    let equal = std::mem::take(&mut c.equal);
+    for _ in 0..8 {
+        let mut seen: rustc_hash::FxHashMap<(u32, usize), Vec<u32>> = Default::default();
+        let mut changed = false;
+        for (a, b) in &equal {
+            let (one, many) = match (&a[..], &b[..]) {
+                ([x], m) | (m, [x]) => (*x, m),
+                _ => continue,
+            };
+            let key = (c.find(one), many.len());
+            let parts: Vec<u32> = many.iter().map(|&x| c.find(x)).collect();
+            match seen.get(&key) {
+                Some(p) => {
+                    for (&x, &y) in p.clone().iter().zip(&parts) {
+                        if c.find(x) != c.find(y) {
+                            c.union(x, y);
+                            changed = true;
+                        }
+                    }
+                }
+                None => {
+                    seen.insert(key, parts);
+                }
+            }
+        }
+        if !changed {
+            break;
+        }
+    }
+    c.equal = equal;
+}
+
 /// The largest exponents of two, per class root, that all ties admit.
 fn exponents(c: &mut Classes) -> Vec<u32> {
+    unify_parts(c);
     let n = c.parent.len();
     let mut e = vec![u32::MAX; n];
     for x in 0..n as u32 {
@@ -211,7 +247,7 @@ fn exponents(c: &mut Classes) -> Vec<u32> {
                     break;
                 }
                 let side = if x > y { a } else { b };
-                let Some(&top) = side.iter().max_by_key(|&&r| e[r as usize]) else { break };
+                let Some(&top) = side.iter().rev().max_by_key(|&&r| e[r as usize]) else { break };
                 e[top as usize] -= 1;
                 changed = true;
             }
@@ -358,9 +394,12 @@ fn one(v: &Vars<'_>, c: &mut Classes, id: InstrId) -> Option<()> {
                     c.fix(b);
                     continue;
                 }
-                if dims(id)?[k] == 1 && dims(ops[0])?[k] != 1 {
-                    // One position of many: which one is written here.
-                    c.fix(a);
+                let n = dims(ops[0])?[k];
+                if dims(id)?[k] == 1 && n != 1 {
+                    // One position of many: the first and the last stay that.
+                    if s.start[k] != 0 && s.start[k] != n - 1 {
+                        c.fix(a);
+                    }
                     continue;
                 }
                 c.union(a, b);
@@ -622,6 +661,14 @@ fn rebuild(v: &Vars<'_>, c: &mut Classes, e: &[u32]) -> Option<Module> {
             Attrs::Slice(s) => {
                 let o = old.operands[0];
                 for d in 0..s.start.len() {
+                    if s.limit[d] - s.start[d] == 1 {
+                        let n = v.m.array(o)?.dims[d];
+                        if s.start[d] != 0 {
+                            s.start[d] = down(c, o, d, n) - 1;
+                        }
+                        s.limit[d] = s.start[d] + 1;
+                        continue;
+                    }
                     s.start[d] = down(c, o, d, s.start[d]);
                     s.limit[d] = down(c, o, d, s.limit[d]);
                 }

@@ -182,7 +182,7 @@ pub fn write_safetensors<'a, N: AsRef<str>>(
             TensorError::request(&at, m, "another type or an npz file")
         })?;
         let w = t.dtype.bits();
-        if w < 8 && (t.bytes.len() * w as usize) % 8 != 0 {
+        if w < 8 && !(t.bytes.len() * w as usize).is_multiple_of(8) {
             let m = format!("{} elements of {w} bits", t.bytes.len());
             return Err(TensorError::request(&at, m, "a whole number of bytes"));
         }

@@ -1,0 +1,609 @@
+//! One pass over a pair of tensors, in blocks, by several workers.
+
+use crate::decode::{CHUNK, Chunk, Pair, Ulps, limits, parts, values};
+use crate::hist::{Histogram, Table};
+use crate::kernel::{self, Params, Partial, Sums};
+use crate::metrics::{Element, Metrics, Side, Ulp, Value};
+use crate::{select, top};
+use scalify_ir::DType;
+use scalify_tensors::{Tensor, TensorError};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Elements a worker reads at a time.
+pub(crate) const BLOCK: usize = 64 * CHUNK;
+
+/// Up to this number of elements percentiles are exact without being asked.
+const EXACT: u64 = 1 << 24;
+
+/// How to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Options<'a> {
+    /// Absolute tolerance; also the magnitude above which an element has a
+    /// relative error. Not negative.
+    pub atol: f64,
+    /// Relative tolerance.
+    pub rtol: f64,
+    /// Distance in units in the last place that is still counted as close.
+    pub ulp: u64,
+    /// How many of the worst elements to name.
+    pub worst: usize,
+    /// Exact percentiles at any size, at the price of a second pass; they are
+    /// exact for up to 2^24 elements anyway.
+    pub exact_percentiles: bool,
+    /// Workers, at least 1.
+    pub threads: usize,
+    /// Bound of the error of each element.
+    pub bound: Option<Bound<'a>>,
+    /// Axis along which largest elements are compared; negative ones count
+    /// from the last.
+    pub axis: Option<i64>,
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Options {
+            atol: 0.0,
+            rtol: 0.0,
+            ulp: 0,
+            worst: 5,
+            exact_percentiles: false,
+            threads: 1,
+            bound: None,
+            axis: None,
+        }
+    }
+}
+
+/// A bound of the error.
+#[derive(Clone, Copy, Debug)]
+pub enum Bound<'a> {
+    /// A factor times a tensor of the same sizes.
+    Of(&'a Tensor, f64),
+    /// A factor times `|expected|`.
+    OfExpected(f64),
+}
+
+/// Measures `actual` against `expected`, which must have the same sizes.
+///
+/// # Errors
+/// Unreadable files, sizes that differ, no such axis.
+pub fn measure(expected: &Tensor, actual: &Tensor, o: &Options) -> Result<Metrics, TensorError> {
+    let same = |t: &Tensor, what: &str| {
+        if t.dims() == expected.dims() {
+            return Ok(());
+        }
+        Err(TensorError::Request {
+            name: what.into(),
+            message: format!("sizes {:?}", t.dims()),
+            expected: format!("{:?}", expected.dims()),
+        })
+    };
+    same(actual, "actual tensor")?;
+    if let Some(Bound::Of(t, _)) = o.bound {
+        same(t, "bound")?;
+    }
+    let pair = Pair::new(expected.dtype(), actual.dtype());
+    let workers =
+        scan(expected, actual, o.threads, |small| Worker::new(pair, o, small), Worker::block)?;
+    let mut all = Gathered::default();
+    for w in workers {
+        all.take(w, o.worst);
+    }
+    let mut m = all.finish(expected, actual, pair, o)?;
+    let exact = o.exact_percentiles || m.elements <= EXACT;
+    select::percentiles(expected, actual, &mut m, exact, o.threads)?;
+    if let Some(axis) = o.axis {
+        m.top = Some(top::agreement(expected, actual, axis, o.threads)?);
+    }
+    Ok(m)
+}
+
+/// Hands blocks `(first element, bytes, bytes)` to workers until there are
+/// none; the first error ends it.
+pub(crate) fn scan<W: Send>(
+    expected: &Tensor,
+    actual: &Tensor,
+    threads: usize,
+    new: impl Fn(bool) -> W + Sync,
+    block: impl Fn(&mut W, u64, &[u8], &[u8]) -> Result<(), TensorError> + Sync,
+) -> Result<Vec<W>, TensorError> {
+    let len = expected.len();
+    let blocks = len.div_ceil(BLOCK as u64);
+    let next = AtomicU64::new(0);
+    let error = Mutex::new(None);
+    let work = || {
+        let mut w = new(blocks <= 1);
+        let (mut be, mut ba) = (Vec::new(), Vec::new());
+        loop {
+            let b = next.fetch_add(1, Ordering::Relaxed);
+            if b >= blocks {
+                return w;
+            }
+            let at = b * BLOCK as u64;
+            let n = (len - at).min(BLOCK as u64) as usize;
+            let done = expected
+                .read(at, n, &mut be)
+                .and_then(|e| block(&mut w, at, e, actual.read(at, n, &mut ba)?));
+            if let Err(e) = done {
+                next.store(blocks, Ordering::Relaxed);
+                error.lock().unwrap_or_else(|p| p.into_inner()).get_or_insert(e);
+                return w;
+            }
+        }
+    };
+    let n = threads.clamp(1, 256).min(blocks.max(1) as usize);
+    let all = if n == 1 {
+        vec![work()]
+    } else {
+        std::thread::scope(|s| {
+            let run: Vec<_> = (0..n).map(|_| s.spawn(work)).collect();
+            // A worker panics only if there is a fault in this crate.
+            run.into_iter().filter_map(|h| h.join().ok()).collect()
+        })
+    };
+    match error.into_inner().unwrap_or_else(|p| p.into_inner()) {
+        Some(e) => Err(e),
+        None if all.len() < n => Err(TensorError::Request {
+            name: "comparison".into(),
+            message: "a worker failed".into(),
+            expected: "no fault in the program".into(),
+        }),
+        None => Ok(all),
+    }
+}
+
+/// Position and size of a maximum; the first position wins.
+#[derive(Clone, Copy, Debug, Default)]
+struct Max<T> {
+    size: T,
+    at: u64,
+}
+
+impl<T: PartialOrd + Copy> Max<T> {
+    fn take(&mut self, o: Max<T>) {
+        if o.size > self.size || o.size == self.size && o.at < self.at {
+            *self = o;
+        }
+    }
+}
+
+/// Everything one worker has seen.
+struct Worker<'a> {
+    pair: Pair,
+    o: Options<'a>,
+    p: Params,
+    max_finite: (f64, f64),
+    c: Box<Chunk>,
+    /// Place in the chunk of each finite pair, if not all are finite.
+    map: [u16; CHUNK],
+    bound: Vec<u8>,
+    bounds: [f64; CHUNK],
+    table: Table,
+    sums: Vec<(u64, Sums)>,
+    t: Partial,
+    rel: Max<f64>,
+    ulp: Max<u64>,
+    bins: [u64; 64],
+    over: u64,
+    over_bound: u64,
+    worst: Vec<Max<f64>>,
+    special: Vec<u64>,
+    s: Special,
+}
+
+/// Counts of what is not finite.
+#[derive(Clone, Copy, Debug, Default)]
+struct Special {
+    e: Side,
+    a: Side,
+    finite: u64,
+    nan_mismatches: u64,
+    nan_pairs: u64,
+    inf_mismatches: u64,
+    inf_saturated: u64,
+}
+
+/// Adds `x` to a list of the largest, largest first, the first of equals
+/// first.
+fn insert(list: &mut Vec<Max<f64>>, keep: usize, x: Max<f64>) {
+    let at = list.partition_point(|y| y.size > x.size || y.size == x.size && y.at < x.at);
+    if at < keep {
+        list.insert(at, x);
+        list.truncate(keep);
+    }
+}
+
+impl<'a> Worker<'a> {
+    fn new(pair: Pair, o: &Options<'a>, small: bool) -> Worker<'a> {
+        let (le, la) = (limits(pair.e), limits(pair.a));
+        let p = Params { atol: o.atol, rtol: o.rtol, tiny_e: le.0, tiny_a: la.0 };
+        Worker {
+            pair,
+            o: *o,
+            p,
+            max_finite: (le.1, la.1),
+            c: Chunk::new(),
+            map: [0; CHUNK],
+            bound: Vec::new(),
+            bounds: [0.0; CHUNK],
+            table: Table::new(small),
+            sums: Vec::new(),
+            t: Partial::default(),
+            rel: Max::default(),
+            ulp: Max::default(),
+            bins: [0; 64],
+            over: 0,
+            over_bound: 0,
+            worst: Vec::new(),
+            special: Vec::new(),
+            s: Special::default(),
+        }
+    }
+
+    fn block(&mut self, at: u64, e: &[u8], a: &[u8]) -> Result<(), TensorError> {
+        let (se, sa) = (self.pair.e.literal_bytes(), self.pair.a.literal_bytes());
+        let mut sums = Sums::default();
+        for (i, (e, a)) in e.chunks(CHUNK * se).zip(a.chunks(CHUNK * sa)).enumerate() {
+            let part = self.chunk(at + (i * CHUNK) as u64, e, a, e.len() / se)?;
+            sums.abs += part.abs;
+            sums.square += part.square;
+            sums.e2 += part.e2;
+            sums.a2 += part.a2;
+            sums.ea += part.ea;
+            sums.rel += part.rel;
+        }
+        self.sums.push((at, sums));
+        Ok(())
+    }
+
+    fn chunk(&mut self, at: u64, e: &[u8], a: &[u8], n: usize) -> Result<Sums, TensorError> {
+        // Most of two runs of one program is bitwise equal.
+        if e == a && self.pair.e == self.pair.a && !self.pair.complex && self.o.bound.is_none() {
+            self.pair.fill_expected(e, n, &mut self.c);
+            if let Some(part) = kernel::run_equal(&self.c, self.p) {
+                self.s.finite += n as u64;
+                self.table.add_zeros(n);
+                self.t.rel_count += part.rel_count;
+                self.s.e.denormal += part.denormal_e;
+                self.s.a.denormal += part.denormal_a;
+                return Ok(part.sums);
+            }
+        }
+        self.pair.fill(e, a, n, &mut self.c);
+        let mapped = !kernel::all_finite(&self.c);
+        let n = if mapped { self.set_aside(at, n) } else { n };
+        self.s.finite += n as u64;
+        let mut part = kernel::run(&mut self.c, self.p);
+        if self.pair.complex {
+            part.sums.ea = self.c.dot;
+            (part.sign_flips, part.zero_signs, part.denormal_e, part.denormal_a) = (0, 0, 0, 0);
+        }
+        if part.max_abs == 0.0 {
+            self.table.add_zeros(n);
+        } else {
+            self.table.add(&self.c.keys[..n]);
+        }
+        let place =
+            |map: &[u16; CHUNK], i: usize| at + if mapped { map[i] as usize } else { i } as u64;
+        let least = match self.worst.last() {
+            Some(w) if self.worst.len() >= self.o.worst => w.size,
+            _ => 0.0,
+        };
+        if part.max_abs > least {
+            for i in 0..n {
+                let size = self.c.d[i].abs();
+                if size > least {
+                    insert(&mut self.worst, self.o.worst, Max { size, at: place(&self.map, i) });
+                }
+            }
+        }
+        if part.max_rel > self.rel.size {
+            let rel = |i: usize| {
+                let me = self.c.e[i].abs();
+                if me > self.p.atol { self.c.d[i].abs() / me } else { 0.0 }
+            };
+            if let Some(i) = (0..n).find(|&i| rel(i) == part.max_rel) {
+                self.rel = Max { size: part.max_rel, at: place(&self.map, i) };
+            }
+        }
+        let far =
+            kernel::ulp_bins(&self.c, self.pair.ulps, self.o.ulp, &mut self.bins, &mut self.over);
+        if far > self.ulp.size {
+            let is = |i: &usize| match self.pair.ulps {
+                Ulps::Narrow => self.c.u[*i] as u64 == far,
+                _ => self.c.w[*i] == far,
+            };
+            if let Some(i) = (0..n).find(is) {
+                self.ulp = Max { size: far, at: place(&self.map, i) };
+            }
+        }
+        if let Some(b) = self.o.bound {
+            self.check_bound(b, at, n, mapped)?;
+        }
+        self.t.max_abs = self.t.max_abs.max(part.max_abs);
+        self.t.rel_count += part.rel_count;
+        self.t.different += part.different;
+        self.t.sign_flips += part.sign_flips;
+        self.t.zero_signs += part.zero_signs;
+        self.t.not_allclose += part.not_allclose;
+        self.t.not_xla += part.not_xla;
+        self.s.e.denormal += part.denormal_e;
+        self.s.a.denormal += part.denormal_a;
+        Ok(part.sums)
+    }
+
+    fn check_bound(
+        &mut self,
+        b: Bound,
+        at: u64,
+        n: usize,
+        mapped: bool,
+    ) -> Result<(), TensorError> {
+        let factor = match b {
+            Bound::OfExpected(f) => f,
+            Bound::Of(t, f) => {
+                let all = (t.len() - at).min(CHUNK as u64) as usize;
+                let bytes = t.read(at, all, &mut self.bound)?;
+                if t.dtype().is_complex() {
+                    self.bounds.fill(f64::NAN);
+                } else {
+                    values(t.dtype(), bytes, &mut self.bounds);
+                }
+                f
+            }
+        };
+        for i in 0..n {
+            let limit = match b {
+                Bound::OfExpected(_) => self.c.e[i].abs() * factor,
+                Bound::Of(..) => {
+                    self.bounds[if mapped { self.map[i] as usize } else { i }] * factor
+                }
+            };
+            // A bound that is NaN bounds nothing.
+            self.over_bound += (limit.is_nan() || self.c.d[i].abs() > limit) as u64;
+        }
+        Ok(())
+    }
+
+    /// Counts pairs that are not finite and closes the gaps they leave;
+    /// returns how many pairs remain.
+    fn set_aside(&mut self, at: u64, n: usize) -> usize {
+        let c = &mut self.c;
+        let mut kept = 0;
+        for i in 0..n {
+            let (e, a) = (c.e[i], c.a[i]);
+            if e.is_finite() && a.is_finite() {
+                (c.d[kept], c.e[kept], c.a[kept]) = (c.d[i], e, a);
+                (c.u[kept], c.w[kept]) = (c.u[i], c.w[i]);
+                self.map[kept] = i as u16;
+                kept += 1;
+                continue;
+            }
+            for (x, side, tiny) in
+                [(e, &mut self.s.e, self.p.tiny_e), (a, &mut self.s.a, self.p.tiny_a)]
+            {
+                side.nan += x.is_nan() as u64;
+                side.pos_inf += (x == f64::INFINITY) as u64;
+                side.neg_inf += (x == f64::NEG_INFINITY) as u64;
+                side.denormal += (x != 0.0 && x.abs() < tiny && !self.pair.complex) as u64;
+            }
+            if e.is_nan() && a.is_nan() {
+                self.s.nan_pairs += 1;
+                continue;
+            }
+            if e.is_nan() || a.is_nan() {
+                self.s.nan_mismatches += 1;
+            } else if if self.pair.complex { c.d[i] == 0.0 } else { e == a } {
+                continue;
+            } else {
+                self.s.inf_mismatches += 1;
+                let full = |x: f64, max: f64| x.is_infinite() || x.abs() >= max;
+                let same_sign = e.is_sign_negative() == a.is_sign_negative();
+                self.s.inf_saturated +=
+                    (same_sign && full(e, self.max_finite.0) && full(a, self.max_finite.1)) as u64;
+            }
+            if self.special.len() < self.o.worst {
+                self.special.push(at + i as u64);
+            }
+        }
+        for v in [&mut c.d, &mut c.e, &mut c.a] {
+            v[kept..].fill(0.0);
+        }
+        c.u[kept..].fill(0);
+        c.w[kept..].fill(0);
+        kept
+    }
+}
+
+/// Sum of all workers.
+#[derive(Default)]
+struct Gathered {
+    sums: Vec<(u64, Sums)>,
+    t: Partial,
+    rel: Max<f64>,
+    ulp: Max<u64>,
+    bins: Vec<u64>,
+    over: u64,
+    over_bound: u64,
+    worst: Vec<Max<f64>>,
+    special: Vec<u64>,
+    s: Special,
+    histogram: Histogram,
+}
+
+fn add_side(a: &mut Side, b: Side) {
+    a.nan += b.nan;
+    a.pos_inf += b.pos_inf;
+    a.neg_inf += b.neg_inf;
+    a.denormal += b.denormal;
+}
+
+/// A sum with its rounding errors carried along.
+#[derive(Clone, Copy, Default)]
+struct Exact {
+    sum: f64,
+    lost: f64,
+}
+
+impl Exact {
+    fn add(&mut self, x: f64) {
+        let t = self.sum + x;
+        if t.is_finite() {
+            self.lost +=
+                if self.sum.abs() >= x.abs() { self.sum - t + x } else { x - t + self.sum };
+        }
+        self.sum = t;
+    }
+
+    fn value(self) -> f64 {
+        if self.sum.is_finite() { self.sum + self.lost } else { self.sum }
+    }
+}
+
+impl Gathered {
+    fn take(&mut self, mut w: Worker, keep: usize) {
+        self.sums.append(&mut w.sums);
+        w.table.drain_into(&mut self.histogram);
+        self.t.max_abs = self.t.max_abs.max(w.t.max_abs);
+        self.t.rel_count += w.t.rel_count;
+        self.t.different += w.t.different;
+        self.t.sign_flips += w.t.sign_flips;
+        self.t.zero_signs += w.t.zero_signs;
+        self.t.not_allclose += w.t.not_allclose;
+        self.t.not_xla += w.t.not_xla;
+        self.rel.take(w.rel);
+        self.ulp.take(w.ulp);
+        self.bins.resize(64, 0);
+        self.bins.iter_mut().zip(w.bins).for_each(|(a, b)| *a += b);
+        self.over += w.over;
+        self.over_bound += w.over_bound;
+        for x in w.worst {
+            insert(&mut self.worst, keep, x);
+        }
+        self.special.append(&mut w.special);
+        self.special.sort_unstable();
+        self.special.truncate(keep);
+        add_side(&mut self.s.e, w.s.e);
+        add_side(&mut self.s.a, w.s.a);
+        self.s.finite += w.s.finite;
+        self.s.nan_mismatches += w.s.nan_mismatches;
+        self.s.nan_pairs += w.s.nan_pairs;
+        self.s.inf_mismatches += w.s.inf_mismatches;
+        self.s.inf_saturated += w.s.inf_saturated;
+    }
+
+    fn finish(
+        mut self,
+        e: &Tensor,
+        a: &Tensor,
+        pair: Pair,
+        o: &Options,
+    ) -> Result<Metrics, TensorError> {
+        // In the order of the blocks: the same on any number of workers.
+        self.sums.sort_unstable_by_key(|s| s.0);
+        let total = |f: fn(&Sums) -> f64| {
+            let mut t = Exact::default();
+            self.sums.iter().for_each(|s| t.add(f(&s.1)));
+            t.value()
+        };
+        let (abs, square, rel) = (total(|s| s.abs), total(|s| s.square), total(|s| s.rel));
+        let (e2, a2, ea) = (total(|s| s.e2), total(|s| s.a2), total(|s| s.ea));
+        let mean = |x: f64, n: u64| if n == 0 { 0.0 } else { x / n as f64 };
+        let element = |at: u64| element(e, a, pair, at);
+        let s = self.s;
+        let ulp = (pair.ulps != Ulps::None).then(|| {
+            // From "at least 2^k" to "from 2^k to the next".
+            let mut bins = vec![[0, s.finite]];
+            for (k, &n) in self.bins.iter().enumerate().take_while(|(_, n)| **n > 0) {
+                if let Some(b) = bins.last_mut() {
+                    b[1] -= n;
+                }
+                bins.push([1 << k, n]);
+            }
+            Ulp { max: self.ulp.size, over: self.over, limit: o.ulp, histogram: bins }
+        });
+        Ok(Metrics {
+            elements: e.len(),
+            finite_pairs: s.finite,
+            max_abs: self.t.max_abs,
+            mean_abs: mean(abs, s.finite),
+            rmse: mean(square, s.finite).sqrt(),
+            max_rel: self.rel.size,
+            mean_rel: mean(rel, self.t.rel_count),
+            rel_elements: self.t.rel_count,
+            rel_above: o.atol,
+            cosine: (e2 > 0.0 && a2 > 0.0)
+                .then(|| if self.t.different == 0 { 1.0 } else { ea / (e2.sqrt() * a2.sqrt()) }),
+            sqnr_db: (e2 > 0.0 || square > 0.0).then(|| 10.0 * (e2 / square).log10()),
+            different: self.t.different,
+            sign_flips: self.t.sign_flips,
+            zero_signs: self.t.zero_signs,
+            expected: s.e,
+            actual: s.a,
+            nan_mismatches: s.nan_mismatches,
+            nan_pairs: s.nan_pairs,
+            inf_mismatches: s.inf_mismatches,
+            inf_saturated: s.inf_saturated,
+            not_allclose: self.t.not_allclose,
+            not_xla: self.t.not_xla,
+            over_bound: o.bound.map(|_| self.over_bound),
+            worst: self.worst.iter().map(|w| element(w.at)).collect::<Result<_, _>>()?,
+            worst_rel: (self.rel.size > 0.0).then(|| element(self.rel.at)).transpose()?,
+            worst_ulp: (self.ulp.size > 0).then(|| element(self.ulp.at)).transpose()?,
+            special: self.special.iter().map(|&i| element(i)).collect::<Result<_, _>>()?,
+            ulp,
+            histogram: self.histogram,
+            ..Metrics::default()
+        })
+    }
+}
+
+fn value(t: DType, b: &[u8]) -> Value {
+    let (re, im) = parts(t, b, 0);
+    match (t, b.first_chunk::<8>()) {
+        (DType::S64, Some(b)) => Value::Int(i64::from_le_bytes(*b) as i128),
+        (DType::U64, Some(b)) => Value::Int(u64::from_le_bytes(*b) as i128),
+        _ if t.is_complex() => Value::Complex(re, im),
+        _ if t.is_float() => Value::Real(re),
+        _ => Value::Int(re as i128),
+    }
+}
+
+/// Indices of element `at`, major first.
+pub(crate) fn indices(dims: &[i64], mut at: u64) -> Vec<u64> {
+    let mut v: Vec<u64> = dims
+        .iter()
+        .rev()
+        .map(|&d| {
+            let d = d.max(1) as u64;
+            let i = at % d;
+            at /= d;
+            i
+        })
+        .collect();
+    v.reverse();
+    v
+}
+
+fn element(e: &Tensor, a: &Tensor, pair: Pair, at: u64) -> Result<Element, TensorError> {
+    let (mut be, mut ba) = (Vec::new(), Vec::new());
+    let (be, ba) = (e.read(at, 1, &mut be)?, a.read(at, 1, &mut ba)?);
+    let mut c = Chunk::new();
+    pair.fill(be, ba, 1, &mut c);
+    let finite = c.e[0].is_finite() && c.a[0].is_finite();
+    let abs = c.d[0].abs();
+    Ok(Element {
+        index: indices(e.dims(), at),
+        expected: value(pair.e, be),
+        actual: value(pair.a, ba),
+        abs,
+        rel: (finite && c.e[0] != 0.0).then(|| abs / c.e[0].abs()),
+        ulp: match pair.ulps {
+            _ if !finite => None,
+            Ulps::None => None,
+            Ulps::Narrow => Some(c.u[0] as u64),
+            Ulps::Wide => Some(c.w[0]),
+        },
+    })
+}

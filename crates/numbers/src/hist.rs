@@ -1,0 +1,266 @@
+//! The two-dimensional histogram: error by magnitude, both logarithmic.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Smallest and largest binary exponent with bins of their own. They hold all
+/// of `f32`; what lies beyond falls into the open bins at the ends.
+const LOW: i32 = -150;
+const HIGH: i32 = 130;
+/// Bins of an octave of errors, as a power of two.
+const SUB: u32 = 3;
+const SPAN: i64 = (HIGH - LOW) as i64;
+/// Bins of errors: one below, one above.
+const E_BINS: i64 = (SPAN << SUB) + 2;
+/// Bins of magnitudes.
+const M_BINS: i64 = SPAN + 2;
+/// First of the cells that zero errors are spread over: equal keys in a row
+/// would wait for one another.
+const ZERO: usize = (E_BINS * M_BINS) as usize;
+const ZEROS: usize = 16;
+/// Cells of a table.
+pub(crate) const CELLS: usize = ZERO + ZEROS;
+
+/// Cell of an error and a magnitude, neither negative nor NaN.
+#[inline(always)]
+pub(crate) fn key(error: f64, magnitude: f64, i: usize) -> u32 {
+    let e = ((error.to_bits() >> (52 - SUB)) as i64).wrapping_sub(((1023 + LOW as i64) << SUB) - 1);
+    let e = if e < 0 {
+        0
+    } else if e > E_BINS - 1 {
+        E_BINS - 1
+    } else {
+        e
+    };
+    let m = ((magnitude.to_bits() >> 52) as i64).wrapping_sub(1023 + LOW as i64 - 1);
+    let m = if m < 0 {
+        0
+    } else if m > M_BINS - 1 {
+        M_BINS - 1
+    } else {
+        m
+    };
+    let cell = e.wrapping_mul(M_BINS).wrapping_add(m);
+    (if error == 0.0 { (ZERO + (i & (ZEROS - 1))) as i64 } else { cell }) as u32
+}
+
+/// Counts of one worker.
+pub(crate) struct Table {
+    /// Empty for small tensors, whose keys are listed instead.
+    cells: Vec<u32>,
+    list: Vec<u32>,
+    /// Elements counted since the table was emptied.
+    held: u64,
+    sparse: BTreeMap<u32, u64>,
+    zeros: u64,
+}
+
+impl Table {
+    /// `small` if only some ten thousand elements will come.
+    pub(crate) fn new(small: bool) -> Table {
+        let cells = if small { Vec::new() } else { vec![0; CELLS] };
+        Table { cells, list: Vec::new(), held: 0, sparse: BTreeMap::new(), zeros: 0 }
+    }
+
+    pub(crate) fn add(&mut self, keys: &[u32]) {
+        if self.cells.is_empty() {
+            self.list.extend_from_slice(keys);
+            return;
+        }
+        for &k in keys {
+            if let Some(c) = self.cells.get_mut(k as usize) {
+                *c += 1;
+            }
+        }
+        self.held += keys.len() as u64;
+        if self.held > u32::MAX as u64 / 2 {
+            self.flush();
+        }
+    }
+
+    pub(crate) fn add_zeros(&mut self, n: usize) {
+        self.zeros += n as u64;
+    }
+
+    fn count(&mut self, k: u32, n: u64) {
+        if k as usize >= ZERO {
+            self.zeros += n;
+        } else {
+            *self.sparse.entry(k).or_default() += n;
+        }
+    }
+
+    fn flush(&mut self) {
+        let mut list = std::mem::take(&mut self.list);
+        list.sort_unstable();
+        for run in list.chunk_by(|a, b| a == b) {
+            self.count(run.first().copied().unwrap_or(0), run.len() as u64);
+        }
+        let mut cells = std::mem::take(&mut self.cells);
+        for (k, c) in cells.iter_mut().enumerate() {
+            if *c != 0 {
+                self.count(k as u32, *c as u64);
+                *c = 0;
+            }
+        }
+        self.cells = cells;
+        self.held = 0;
+    }
+
+    /// Moves all counts into `h`, and is empty again.
+    pub(crate) fn drain_into(&mut self, h: &mut Histogram) {
+        self.flush();
+        h.zeros += std::mem::take(&mut self.zeros);
+        for (k, n) in std::mem::take(&mut self.sparse) {
+            *h.cells.entry(k).or_default() += n;
+        }
+    }
+}
+
+/// How often an error met a magnitude of the expected value. Pairs of finite
+/// values only.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Histogram {
+    cells: BTreeMap<u32, u64>,
+    /// Pairs without error.
+    pub zeros: u64,
+}
+
+/// A cell: errors `error.0 ..= error.1` at magnitudes
+/// `magnitude.0 ..= magnitude.1` of the expected value (the upper ends are not
+/// reached, but for infinity).
+#[derive(Clone, Copy, PartialEq, Debug)]
+#[allow(missing_docs)]
+pub struct Cell {
+    pub error: (f64, f64),
+    pub magnitude: (f64, f64),
+    pub count: u64,
+}
+
+/// Lower end of error bin `b`.
+fn error_edge(b: i64) -> f64 {
+    match b {
+        ..=0 => 0.0,
+        _ if b >= E_BINS => f64::INFINITY,
+        _ => {
+            let x = b - 1;
+            let octave = 2f64.powi((x >> SUB) as i32 + LOW);
+            octave * (1.0 + (x & ((1 << SUB) - 1)) as f64 / (1 << SUB) as f64)
+        }
+    }
+}
+
+fn magnitude_edge(b: i64) -> f64 {
+    match b {
+        ..=0 => 0.0,
+        _ if b >= M_BINS => f64::INFINITY,
+        _ => 2f64.powi(b as i32 - 1 + LOW),
+    }
+}
+
+impl Histogram {
+    /// Cells with errors that are not zero, by growing error.
+    pub fn cells(&self) -> impl Iterator<Item = Cell> + '_ {
+        self.cells.iter().map(|(&k, &count)| {
+            let (e, m) = (k as i64 / M_BINS, k as i64 % M_BINS);
+            Cell {
+                error: (error_edge(e), error_edge(e + 1)),
+                magnitude: (magnitude_edge(m), magnitude_edge(m + 1)),
+                count,
+            }
+        })
+    }
+
+    /// Number of pairs.
+    pub fn total(&self) -> u64 {
+        self.zeros + self.cells.values().sum::<u64>()
+    }
+
+    /// Bins of errors with their counts, by growing error, zero first.
+    pub(crate) fn errors(&self) -> Vec<((f64, f64), u64)> {
+        let mut out = Vec::new();
+        if self.zeros > 0 {
+            out.push(((0.0, 0.0), self.zeros));
+        }
+        for c in self.cells() {
+            match out.last_mut() {
+                Some((r, n)) if *r == c.error => *n += c.count,
+                _ => out.push((c.error, c.count)),
+            }
+        }
+        out
+    }
+}
+
+/// As it stands in a report: bins and counts.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    /// Pairs without error.
+    zeros: u64,
+    /// Lowest and highest exponent and bins per octave, to refuse others.
+    layout: [i64; 3],
+    /// `[error bin, magnitude bin, count]`
+    cells: Vec<[u64; 3]>,
+}
+
+const LAYOUT: [i64; 3] = [LOW as i64, HIGH as i64, 1 << SUB];
+
+impl Serialize for Histogram {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        let m = M_BINS as u64;
+        let cells = self.cells.iter().map(|(&k, &n)| [k as u64 / m, k as u64 % m, n]).collect();
+        Written { zeros: self.zeros, layout: LAYOUT, cells }.serialize(s)
+    }
+}
+
+impl<'de> Deserialize<'de> for Histogram {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        use serde::de::Error;
+        let w = Written::deserialize(d)?;
+        if w.layout != LAYOUT {
+            return Err(D::Error::custom(format!(
+                "histogram layout {:?}, expected {LAYOUT:?}",
+                w.layout
+            )));
+        }
+        let mut h = Histogram { zeros: w.zeros, cells: BTreeMap::new() };
+        let mut total = w.zeros;
+        for [e, m, n] in w.cells {
+            total = match total.checked_add(n) {
+                Some(t) if e < E_BINS as u64 && m < M_BINS as u64 && n > 0 => t,
+                _ => return Err(D::Error::custom(format!("histogram cell [{e}, {m}, {n}]"))),
+            };
+            h.cells.insert((e * M_BINS as u64 + m) as u32, n);
+        }
+        Ok(h)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_lie_in_their_cells() {
+        let mut x = 1e-320f64;
+        while x < 1e300 {
+            let mut y = 1e-310f64;
+            while y < 1e300 {
+                let mut t = Histogram::default();
+                t.cells.insert(key(x, y, 5), 1);
+                let c = t.cells().next().unwrap();
+                assert!(c.error.0 <= x && x < c.error.1, "{x} {c:?}");
+                assert!(c.magnitude.0 <= y && y < c.magnitude.1, "{y} {c:?}");
+                y *= 1e7;
+            }
+            x *= 1.31;
+        }
+        let mut t = Histogram::default();
+        t.cells.insert(key(f64::INFINITY, 0.0, 0), 3);
+        let c = t.cells().next().unwrap();
+        assert_eq!((c.error.1, c.magnitude.0), (f64::INFINITY, 0.0));
+        let s = serde_json::to_string(&t).unwrap();
+        assert_eq!(serde_json::from_str::<Histogram>(&s).unwrap(), t);
+        assert!(serde_json::from_str::<Histogram>(&s.replace("130", "131")).is_err());
+    }
+}

@@ -1,0 +1,212 @@
+//! Percentiles of the absolute error: read off the histogram, or exact by
+//! passes that narrow down the values at the wanted ranks.
+
+use crate::decode::{CHUNK, Chunk, Pair};
+use crate::engine::scan;
+use crate::metrics::{Metrics, Percentiles};
+use scalify_tensors::{Tensor, TensorError};
+
+const PERCENT: [f64; 4] = [50.0, 90.0, 99.0, 99.9];
+
+/// Values collected by one pass at most.
+const GATHER: u64 = 1 << 22;
+
+/// Parts a range with more values is split into.
+const PARTS: u32 = 16;
+
+/// A range of bit patterns of errors (ordered like the errors), and the ranks
+/// wanted from it.
+#[derive(Clone)]
+struct Range {
+    lo: u64,
+    hi: u64,
+    count: u64,
+    /// Rank in the range, place in the result.
+    ranks: Vec<(u64, usize)>,
+    /// Split by this shift, or collect.
+    split: Option<u32>,
+}
+
+/// Rank below a percentile, and how far it lies towards the next.
+fn place(n: u64, percent: f64) -> (u64, f64) {
+    let at = (n - 1) as f64 * (percent / 100.0);
+    let below = at.floor();
+    (below as u64, at - below)
+}
+
+fn between(a: f64, b: f64, t: f64) -> f64 {
+    if a == b {
+        return a;
+    }
+    let d = b - a;
+    if t >= 0.5 { b - d * (1.0 - t) } else { a + d * t }
+}
+
+pub(crate) fn percentiles(
+    e: &Tensor,
+    a: &Tensor,
+    m: &mut Metrics,
+    exact: bool,
+    threads: usize,
+) -> Result<(), TensorError> {
+    let n = m.finite_pairs;
+    if n == 0 {
+        m.percentiles = Percentiles { exact: true, ..Percentiles::default() };
+        return Ok(());
+    }
+    let ranks: Vec<u64> = PERCENT
+        .iter()
+        .flat_map(|&p| {
+            let below = place(n, p).0;
+            [below.min(n - 1), (below + 1).min(n - 1)]
+        })
+        .collect();
+    let bins = m.histogram.errors();
+    let mut found = vec![0.0; ranks.len()];
+    let mut ranges: Vec<Range> = Vec::new();
+    for (slot, &rank) in ranks.iter().enumerate() {
+        let mut before = 0;
+        for &((lo, hi), count) in &bins {
+            if rank < before + count {
+                let within = rank - before;
+                if hi == 0.0 {
+                    break;
+                }
+                // The largest is known, and no value exceeds it.
+                let hi_open = hi.min(m.max_abs);
+                let share = (within as f64 + 0.5) / count as f64;
+                found[slot] = if rank == n - 1 { m.max_abs } else { lo + (hi_open - lo) * share };
+                let hi_bits = if hi.is_infinite() { hi.to_bits() + 1 } else { hi.to_bits() };
+                match ranges.last_mut() {
+                    Some(r) if r.lo == lo.to_bits() => r.ranks.push((within, slot)),
+                    _ => ranges.push(Range {
+                        lo: lo.to_bits(),
+                        hi: hi_bits,
+                        count,
+                        ranks: vec![(within, slot)],
+                        split: None,
+                    }),
+                }
+                break;
+            }
+            before += count;
+        }
+    }
+    if exact {
+        while !ranges.is_empty() {
+            ranges = narrow(e, a, ranges, &mut found, threads)?;
+        }
+    }
+    let at = |i: usize| between(found[2 * i], found[2 * i + 1], place(n, PERCENT[i]).1);
+    m.percentiles = Percentiles { p50: at(0), p90: at(1), p99: at(2), p99_9: at(3), exact };
+    Ok(())
+}
+
+/// What a worker collects of each range.
+enum Seen {
+    Values(Vec<f64>),
+    Counts(Vec<u64>),
+}
+
+/// One pass: answers what it can and returns smaller ranges for the rest.
+fn narrow(
+    e: &Tensor,
+    a: &Tensor,
+    mut ranges: Vec<Range>,
+    found: &mut [f64],
+    threads: usize,
+) -> Result<Vec<Range>, TensorError> {
+    ranges.retain(|r| {
+        let one = r.hi - r.lo == 1;
+        if one {
+            r.ranks.iter().for_each(|&(_, slot)| found[slot] = f64::from_bits(r.lo));
+        }
+        !one
+    });
+    if ranges.is_empty() {
+        return Ok(ranges);
+    }
+    let mut room = GATHER;
+    for r in &mut ranges {
+        r.split = if r.count <= room {
+            room -= r.count;
+            None
+        } else {
+            Some((64 - (r.hi - r.lo).leading_zeros()).saturating_sub(PARTS))
+        };
+    }
+    let pair = Pair::new(e.dtype(), a.dtype());
+    let fresh = |_| {
+        let seen: Vec<Seen> = ranges
+            .iter()
+            .map(|r| match r.split {
+                None => Seen::Values(Vec::new()),
+                Some(s) => Seen::Counts(vec![0; ((r.hi - r.lo - 1) >> s) as usize + 1]),
+            })
+            .collect();
+        (Chunk::new(), seen)
+    };
+    let block = |w: &mut (Box<Chunk>, Vec<Seen>), _, be: &[u8], ba: &[u8]| {
+        let (se, sa) = (e.dtype().literal_bytes(), a.dtype().literal_bytes());
+        for (x, y) in be.chunks(CHUNK * se).zip(ba.chunks(CHUNK * sa)) {
+            let n = x.len() / se;
+            pair.fill(x, y, n, &mut w.0);
+            for i in 0..n {
+                let c = &w.0;
+                let bits = c.d[i].abs().to_bits();
+                for (r, s) in ranges.iter().zip(&mut w.1) {
+                    if bits < r.lo || bits >= r.hi || !c.e[i].is_finite() || !c.a[i].is_finite() {
+                        continue;
+                    }
+                    match (s, r.split) {
+                        (Seen::Values(v), _) => v.push(f64::from_bits(bits)),
+                        (Seen::Counts(v), Some(shift)) => v[((bits - r.lo) >> shift) as usize] += 1,
+                        _ => {}
+                    }
+                }
+            }
+        }
+        Ok(())
+    };
+    let workers = scan(e, a, threads, fresh, block)?;
+    let mut rest = Vec::new();
+    for (i, r) in ranges.iter().enumerate() {
+        let mut values = Vec::new();
+        let mut counts: Vec<u64> = Vec::new();
+        for (_, seen) in &workers {
+            match seen.get(i) {
+                Some(Seen::Values(v)) => values.extend_from_slice(v),
+                Some(Seen::Counts(v)) => {
+                    counts.resize(v.len(), 0);
+                    counts.iter_mut().zip(v).for_each(|(a, b)| *a += b);
+                }
+                None => {}
+            }
+        }
+        let Some(shift) = r.split else {
+            values.sort_unstable_by(f64::total_cmp);
+            for &(rank, slot) in &r.ranks {
+                // Fewer only if the file changed meanwhile.
+                found[slot] = values.get(rank as usize).copied().unwrap_or(found[slot]);
+            }
+            continue;
+        };
+        for &(rank, slot) in &r.ranks {
+            let mut before = 0;
+            for (k, &n) in counts.iter().enumerate() {
+                if rank < before + n {
+                    let lo = r.lo + ((k as u64) << shift);
+                    let hi = (lo + (1 << shift)).min(r.hi);
+                    let want = (rank - before, slot);
+                    match rest.last_mut() {
+                        Some(Range { lo: l, ranks, .. }) if *l == lo => ranks.push(want),
+                        _ => rest.push(Range { lo, hi, count: n, ranks: vec![want], split: None }),
+                    }
+                    break;
+                }
+                before += n;
+            }
+        }
+    }
+    Ok(rest)
+}
