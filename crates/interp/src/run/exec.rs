@@ -245,7 +245,9 @@ impl Machine<'_, '_> {
                 Some(v) => Ok(Value::Tuple(vec![v.clone(), v, u32_scalar(0)])),
                 None => invalid("no operands"),
             },
-            Infeed | Outfeed | Send | SendDone | Recv | RecvDone => unsupported("not interpreted"),
+            Infeed | Outfeed | Send | SendDone | Recv | RecvDone => {
+                unsupported("transfers that leave the program are not interpreted")
+            }
             RngBitGenerator => {
                 let t = tensors(ops)?;
                 let (Attrs::RngBits(a), [state], Some([_, bits])) =
