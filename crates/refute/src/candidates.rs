@@ -344,7 +344,7 @@ impl<'a> Context<'a> {
                 Opcode::AllReduce | Opcode::Reshape | Opcode::Broadcast | Opcode::Constant
             )
         };
-        if local && float && i.opcode != Opcode::Constant {
+        if local && float && !self.is_constant(at, 4) {
             // Data movement of a value is as good a place as the value.
             // What is reduced next is more likely reduced wrongly.
             let reduced = m.comp(c).instrs.iter().skip(pos).take(64).any(|&u| {
@@ -724,6 +724,18 @@ impl<'a> Context<'a> {
             }
         }
         out
+    }
+
+    /// Data movement of constants only.
+    fn is_constant(&self, x: InstrId, depth: u32) -> bool {
+        let i = self.m.instr(x);
+        match i.opcode {
+            Opcode::Constant | Opcode::Iota => true,
+            Opcode::Broadcast | Opcode::Reshape | Opcode::Convert | Opcode::Transpose => {
+                depth > 0 && i.operands.iter().all(|&o| self.is_constant(o, depth - 1))
+            }
+            _ => false,
+        }
     }
 
     /// True of an all-reduce, and of what is computed from one by elementwise
