@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Checks `scalify compare` and the files it reads against numpy and ml_dtypes.
 
-usage: check_numbers.py SCALIFY [SEED]
+usage: check_numbers.py SCALIFY [SEED [REWRITE]]
+
+REWRITE is the example `rewrite` of crates/tensors: numpy must read what it
+writes.
 
 For pairs of tensors of all element types, random and adversarial, each metric
 is computed here with numpy from its definition in docs/NUMBERS.md. Counts,
@@ -374,3 +377,19 @@ for crit in ("allclose", "xla", "seed", "ulp"):
                 assert lo <= want["mismatched"] <= hi, (o, lo, hi, want["mismatched"])
 assert decided > 120, decided
 print("criteria, formats and recheck as numpy's")
+
+if len(sys.argv) > 3:
+    by_type = {}
+    for n, (e, _) in all_cases.items():
+        by_type.setdefault(e.dtype.name, {})[n.replace("/", ".")] = e
+    for name, tensors in by_type.items():
+        for extra in ([], ["--deflate"]):
+            save(pe, tensors)
+            hint = [HLO[name]] if tensors and next(iter(tensors.values())).dtype.kind == "V" else []
+            subprocess.run([sys.argv[3], pe, pa, *hint, *extra], check=True)
+            back = np.load(pa)
+            assert sorted(back.files) == sorted(tensors)
+            for n, e in tensors.items():
+                got = back[n] if back[n].dtype == e.dtype else back[n].view(e.dtype)
+                assert got.shape == e.shape and got.tobytes() == np.ascontiguousarray(e).tobytes(), n
+    print(f"{len(by_type)} element types written as numpy reads them")
