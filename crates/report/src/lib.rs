@@ -62,6 +62,11 @@ fn output_type(base: &Module, output: usize) -> Option<DType> {
 fn repair_sentence(s: &Subject<'_>, r: &Repair) -> String {
     let at = names::frames(s.dist, r.at)
         .first()
+        // The edit may name its line already.
+        .filter(|f| {
+            let base = f.file.rsplit(['/', '\\']).next().unwrap_or(&f.file);
+            !r.text.contains(&format!("{base}:{}", f.line))
+        })
         .map(|f| format!(" ({}:{})", f.file, f.line))
         .unwrap_or_default();
     match r.grade {

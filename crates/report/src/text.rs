@@ -75,7 +75,8 @@ pub fn render(s: &Subject<'_>, options: &mut TextOptions) -> String {
     // The snippet renderer writes its own colours and escapes.
     out.push_str(&fault::first(s, options));
     let mut t = String::new();
-    list(&mut t, p, options.all, "repairs", &example::repairs(s));
+    let (title, repairs) = example::repairs(s);
+    list(&mut t, p, options.all, title, &repairs);
     example::render(&mut t, s, p, options.all);
     example::replay(&mut t, s, p);
     fault::rest(&mut t, s, options);

@@ -111,7 +111,7 @@ impl<'m> Sink<'m> {
         let name = self.module.name_of(id);
         match &mut self.kind {
             Kind::Arrays { all, bytes, limit } => {
-                *bytes = bytes.saturating_add(t.len() as u64 * 16).min(u64::MAX);
+                *bytes = bytes.saturating_add(t.len() as u64 * 16);
                 anyhow::ensure!(
                     *bytes <= *limit,
                     "the values of the trace take more than {limit} bytes: raise --memory-limit, or write .jsonl"

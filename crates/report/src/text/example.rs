@@ -4,8 +4,8 @@ use super::{MAX_LIST, Paint, output_name};
 use crate::values::{ids, index, line, number, typed};
 use crate::{Subject, names};
 use scalify_ir::DType;
-use scalify_prove::outcome::Verdict;
-use scalify_refute::{Counterexample, Decision, Difference};
+use scalify_prove::outcome::{FrontierItem, Verdict};
+use scalify_refute::{Counterexample, Decision, Difference, Repair};
 use std::fmt::Write as _;
 
 /// Outputs whose worst element is shown.
@@ -84,9 +84,18 @@ pub(super) fn evidence(s: &Subject<'_>) -> Option<String> {
     ))
 }
 
-/// The sentences of the repairs.
-pub(super) fn repairs(s: &Subject<'_>) -> Vec<String> {
-    s.decision.repairs.iter().map(|r| crate::repair_sentence(s, r)).collect()
+/// The repair that a frontier item speaks of.
+pub(super) fn headline<'a>(s: &Subject<'a>, f: &FrontierItem) -> Option<&'a Repair> {
+    s.decision.repairs.first().filter(|r| r.at == f.instr && f.reason.contains(&r.text))
+}
+
+/// The repairs, as title and sentences; without the one that the fault's title
+/// names.
+pub(super) fn repairs(s: &Subject<'_>) -> (&'static str, Vec<String>) {
+    let told = s.decision.outcome.frontier.first().and_then(|f| headline(s, f));
+    let rest = s.decision.repairs.iter().skip(usize::from(told.is_some()));
+    let title = if told.is_some() { "other repairs" } else { "repairs" };
+    (title, rest.map(|r| crate::repair_sentence(s, r)).collect())
 }
 
 /// Where outputs differ, and on which inputs.
@@ -150,12 +159,12 @@ pub(super) fn difference(t: &mut String, a: &About, d: &Difference) {
     if exact.is_some() {
         return;
     }
-    let _ = writeln!(
-        t,
-        "      a difference of {}; rounding explains {}",
-        number((d.expected - d.actual).abs(), 3),
-        number(d.bound, 3)
-    );
+    let gap = (d.expected - d.actual).abs();
+    let bound = number(d.bound, 3);
+    let _ = match gap.is_finite() {
+        true => writeln!(t, "      a difference of {}; rounding explains {bound}", number(gap, 3)),
+        false => writeln!(t, "      rounding explains {bound}"),
+    };
 }
 
 fn inputs(t: &mut String, s: &Subject<'_>, c: &Counterexample, p: Paint, all: bool) {

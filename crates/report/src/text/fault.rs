@@ -108,7 +108,8 @@ fn relation(s: &Subject<'_>, r: &Relation) -> String {
 fn snippet(s: &Subject<'_>, f: &FrontierItem, options: &mut TextOptions) -> String {
     let level =
         if s.decision.outcome.verdict == Verdict::Refuted { Level::ERROR } else { Level::WARNING };
-    let mut title = level.primary_title(clean(&f.reason));
+    let repair = super::example::headline(s, f).map(|r| crate::repair_sentence(s, r));
+    let mut title = level.primary_title(clean(repair.as_ref().unwrap_or(&f.reason)));
     if f.code != "unrelated" {
         title = title.id(f.code);
     }
@@ -161,7 +162,8 @@ fn snippet(s: &Subject<'_>, f: &FrontierItem, options: &mut TextOptions) -> Stri
         let text = format!("compared with {place} {} of the baseline", names::shape(s.base, b));
         group = group.element(note(&text));
     }
-    if let Some(e) = &f.expected {
+    // The title may say it already.
+    if let Some(e) = f.expected.as_ref().filter(|_| repair.is_none()) {
         group = group.element(Level::HELP.message(clean(&format!("expected {e}"))));
     }
     if !f.reaches.is_empty() {
