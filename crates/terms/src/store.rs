@@ -216,6 +216,8 @@ pub struct Store {
     pub max_classes: usize,
     /// Sums are split where guards on their axes are decided (see `special`).
     pub(crate) split_guards: bool,
+    /// Exponentials of mask values are 0 (see `special`).
+    pub(crate) drop_masks: bool,
     pub(crate) nodes_tried: u64,
     pub(crate) unknowns: u32,
     pub(crate) known: Known,
@@ -245,6 +247,7 @@ impl Store {
             tie_overflows: 0,
             max_classes: usize::MAX,
             split_guards: false,
+            drop_masks: false,
             nodes_tried: 0,
             unknowns: 0,
             known: Known::default(),
