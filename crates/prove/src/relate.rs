@@ -319,6 +319,11 @@ pub(crate) fn explain(
                 rule: format!("the same term as {}", r.text),
                 detail: String::new(),
             },
+            None if r.each.is_some() => ExplainStep {
+                at: None,
+                rule: "devices do different work: each was lifted by itself".to_owned(),
+                detail: String::new(),
+            },
             None => ExplainStep {
                 at: None,
                 rule: "no baseline value has this term".to_owned(),

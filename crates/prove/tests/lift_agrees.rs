@@ -18,6 +18,7 @@ use scalify_ir::{ArrayShape, InstrId, Module, Shape};
 use scalify_prove::devices::Devices;
 use scalify_prove::lift::Lifted;
 use scalify_prove::probe::{self, How, Leaf};
+use scalify_prove::tv::Tv;
 use scalify_terms::eval::{Evaluator, Inputs};
 use scalify_terms::{Rules, Store};
 use std::collections::HashMap;
@@ -179,7 +180,12 @@ fn compare(
         let k = seen.entry(r.instr).or_default();
         let at = *k;
         *k += 1;
-        let Some(t) = &r.tv else { continue };
+        let per: Vec<&Tv> = match (&r.tv, &r.each) {
+            (Some(t), _) => vec![t],
+            (None, Some(ts)) => ts.iter().collect(),
+            _ => continue,
+        };
+        let t = per[0];
         let name = m.name_of(r.instr);
         let of = |d: usize| traces[d].get(&r.instr).filter(|v| v.len() == count[&r.instr]);
         let Some(Value::Tensor(_)) = of(0).and_then(|v| v.get(at)) else { continue };
@@ -218,8 +224,9 @@ fn compare(
             if !want.is_finite() {
                 continue;
             }
+            let t = per[d % per.len()];
             let (mut axes, mut point) = (Vec::new(), Vec::new());
-            if let Some(dev) = dev {
+            if let (Some(dev), None) = (dev, &r.each) {
                 let mut rest = d as i64;
                 for &(x, n) in dev.digits.iter().rev() {
                     axes.push(x);
@@ -306,7 +313,7 @@ fn alone(
     replica_mode: bool,
     varies: u64,
     rules: Rules,
-    prime: bool,
+    (prime, each): (bool, bool),
     not_evaluated: &mut Vec<String>,
     failed: &mut Vec<String>,
 ) -> Result<Counts, String> {
@@ -341,6 +348,7 @@ fn alone(
             mesh: &s.mesh,
             prime,
             replica_mode,
+            each,
             rules,
             varies: &bit,
             range: &|k| s.range.get(&k).copied(),
@@ -380,10 +388,10 @@ fn pair(
     dist: &Module,
     claim: &Claim,
     rules: Rules,
-    prime: bool,
+    (prime, each): (bool, bool),
     missing: &mut Vec<String>,
 ) -> Result<Counts, String> {
-    let p = probe::pair(base, dist, claim, rules, prime);
+    let p = probe::pair(base, dist, claim, rules, prime, each);
     let mut rng = Rng(5);
     let mut inputs = Inputs::default();
     let mut base_args = Vec::new();
@@ -461,14 +469,14 @@ fn small(path: &Path) -> Result<(), Failed> {
     let kinds: &[u64] = if devices == 1 { &[0] } else { &[u64::MAX, 0, 0x5555_5555_5555_5555] };
     for &varies in kinds {
         for rules in [ALL, REALS, EXACT] {
-            for prime in [false, true] {
-                if prime && devices == 1 {
+            for (prime, each) in [(false, false), (true, false), (false, true)] {
+                if (prime || each) && devices == 1 {
                     continue;
                 }
-                let how = format!("varies {varies:x}, {rules:?}, prime {prime}");
+                let how = format!("varies {varies:x}, {rules:?}, prime {prime}, each {each}");
                 let (mut missing, mut failed) = (Vec::new(), Vec::new());
                 let d = (replicas, partitions);
-                alone(&m, &s, d, false, varies, rules, prime, &mut missing, &mut failed)
+                alone(&m, &s, d, false, varies, rules, (prime, each), &mut missing, &mut failed)
                     .map_err(|e| format!("{how}: {e}"))?;
                 // Groups need prime digits unless a mesh gives finer ones.
                 if rules == EXACT || (devices > 1 && !prime) {
@@ -496,9 +504,9 @@ fn folder(dir: &Path, claim: &Claim, base: &Path, dist: &Path) -> Result<Counts,
     let mut missing = Vec::new();
     let mut c = Counts::default();
     for rules in [ALL, REALS, EXACT] {
-        for prime in [false, true] {
-            let how = |e: String| format!("{}: {rules:?}, prime {prime}: {e}", dir.display());
-            c.add(pair(&b, &d, claim, rules, prime, &mut missing).map_err(how)?);
+        for how in [(false, false), (true, false), (false, true)] {
+            let at = |e: String| format!("{}: {rules:?}, prime, each {how:?}: {e}", dir.display());
+            c.add(pair(&b, &d, claim, rules, how, &mut missing).map_err(at)?);
         }
     }
     let n = claim.mesh.as_ref().map_or(1, |m| m.devices()) as usize;
@@ -519,7 +527,7 @@ fn folder(dir: &Path, claim: &Claim, base: &Path, dist: &Path) -> Result<Counts,
         // Ranges are of the baseline's inputs: without them here.
         let t = Says { range: HashMap::new(), mesh: s.mesh.clone(), ..Says::default() };
         c.add(
-            alone(&d, &t, (1, n), false, varies, ALL, false, &mut missing, &mut failed)
+            alone(&d, &t, (1, n), false, varies, ALL, (false, false), &mut missing, &mut failed)
                 .map_err(|e| format!("{}: alone, varies {varies:x}: {e}", dir.display()))?,
         );
     }

@@ -239,14 +239,14 @@ impl Store {
         let mut factor: SmallVec<[Option<(Ref, i32)>; 4]> = SmallVec::new();
         for a in flat.iter() {
             let c = self.class(a.r.class);
-            factor.push(if c.op == exp {
+            factor.push(if self.is_exp(&a.r) {
                 Some((a.r.clone(), 1))
             } else if c.op == Op::Prod
                 && c.dt == dt
                 && c.args.iter().any(|x| self.class(x.r.class).op == exp)
             {
                 let (f, _) = self.open(&a.r)?;
-                f.into_iter().find(|x| self.class(x.r.class).op == exp).map(|x| (x.r, x.pow))
+                f.into_iter().find(|x| self.is_exp(&x.r)).map(|x| (x.r, x.pow))
             } else {
                 None
             });
@@ -428,7 +428,7 @@ impl Store {
                         work.push(Arg { coef: k, pow: x.pow.checked_mul(a.pow)?, r: x.r });
                     }
                 }
-                Op::Ew(s) if s == self.known.exp => {
+                Op::Ew(s) if s == self.known.exp && self.is_exp(&a.r) => {
                     let (args, _) = self.open(&a.r)?;
                     let p = self.coefs.int(i64::from(a.pow));
                     let v = self.val_of(&args[0]);
@@ -1354,9 +1354,17 @@ impl Store {
         for (i, t) in terms.into_iter().enumerate() {
             let op = self.class(t.r.class).op;
             match op {
-                Op::One if alone(i) && self.is_mask(&t) => {
-                    self.assume(MASK);
-                    return Some(self.zero(dt));
+                // The exponential of a mask value is a factor of its own.
+                Op::One if self.rules.finite && dt != Dt::INT && self.is_far(t.coef) => {
+                    let down = self.coefs.sign(t.coef) < 0;
+                    if down && self.drop_masks && alone(i) {
+                        self.assume(MASK);
+                        return Some(self.zero(dt));
+                    }
+                    let k = if down { t.coef } else { self.coefs.neg(t.coef) };
+                    let c = self.constant(dt, k);
+                    let e = self.ew(exp, dt, false, &[c]);
+                    factors.push((e, if down { 1 } else { -1 }));
                 }
                 Op::Const(id) if id == NEG_INF && self.coefs.sign(t.coef) > 0 && alone(i) => {
                     if !rest.is_empty() || !factors.is_empty() {
@@ -1391,7 +1399,7 @@ impl Store {
                 // A mask that is added: m * [p] with m of at most -1e9.
                 Op::Ew(s)
                     if (s == self.known.ind || s == self.known.b2f)
-                        && self.rules.finite
+                        && self.drop_masks
                         && dt != Dt::INT
                         && self.coefs.to_f64(t.coef) <= MASK_VALUE =>
                 {
@@ -1419,7 +1427,13 @@ impl Store {
         if factors.is_empty() {
             return Some(self.ew(exp, dt, false, std::slice::from_ref(v)));
         }
-        if rest.len() > 1 || !factors.is_empty() && rest.len() == 1 && factors.len() > 1 {
+        let masks = factors.iter().all(|f| {
+            let c = self.class(f.0.r.class);
+            c.op == Op::Ew(exp) && !self.is_exp(&f.0.r)
+        });
+        if masks {
+            // exp(m + x) = exp(m) * exp(x), over the reals.
+        } else if rest.len() > 1 || !factors.is_empty() && rest.len() == 1 && factors.len() > 1 {
             self.assume("exp(-inf + x) = 0");
         }
         if !rest.is_empty() {
@@ -1430,13 +1444,27 @@ impl Store {
         self.prod(dt, &factors)
     }
 
-    /// True for a constant that masks a score out before a softmax: so far
-    /// below all scores that its exponential vanishes beside theirs.
+    /// True for a constant that masks a score out before a softmax, where such
+    /// are taken for minus infinity.
     fn is_mask(&mut self, v: &Val) -> bool {
-        self.rules.finite
+        self.drop_masks
             && self.class(v.r.class).op == Op::One
             && v.dt != Dt::INT
             && self.coefs.to_f64(v.coef) <= MASK_VALUE
+    }
+
+    /// True for a number as large as a mask value, of either sign.
+    pub(crate) fn is_far(&self, c: Coef) -> bool {
+        self.coefs.to_f64(c).abs() >= -MASK_VALUE
+    }
+
+    /// True for an exponential, but not that of a mask value.
+    fn is_exp(&self, r: &Ref) -> bool {
+        let c = self.class(r.class);
+        c.op == Op::Ew(self.known.exp)
+            && !(self.rules.finite
+                && self.class(c.args[0].r.class).op == Op::One
+                && self.is_far(c.args[0].coef))
     }
 
     /// Square root. That of a positive fraction is a fraction times the root

@@ -12,6 +12,12 @@ impl Store {
         self.range_at(v, DEPTH)
     }
 
+    /// Range of an integer where a predicate holds; the plain range if it
+    /// holds nowhere.
+    pub fn int_range_where(&mut self, v: &Val, p: &Val) -> Option<(i64, i64)> {
+        self.range_where(v, std::slice::from_ref(p), DEPTH)
+    }
+
     fn range_at(&mut self, v: &Val, depth: u32) -> Option<(i64, i64)> {
         if v.dt != Dt::INT {
             return None;

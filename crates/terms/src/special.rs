@@ -6,10 +6,12 @@
 //! *Deep* rebuilds everything, and splits sums over an axis where a guard on
 //! it holds for certain, fails for certain, or neither, and where pieces begin.
 
+use crate::arith::MASK;
 use crate::coef::Coef;
 use crate::lin::{Ax, LinId, Lins, Subst, UNBOUNDED};
 use crate::pieces::Run;
 use crate::store::{Arg, ClassId, Op, Ref, Store, Val};
+use crate::variants::VariantLimits;
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use smallvec::SmallVec;
@@ -25,6 +27,17 @@ enum Narrow {
     From(i64, i64),
 }
 
+/// What is looked for in a definition.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Seek {
+    /// An exponential that depends on such a maximum.
+    Exponential,
+    /// A maximum that a mask value may reach.
+    Maximum,
+    /// What may be a mask value, also scaled.
+    Mask,
+}
+
 /// Indices of an axis.
 type Breaks = SmallVec<[i64; 4]>;
 type Signature = SmallVec<[Narrow; 6]>;
@@ -38,13 +51,21 @@ pub struct Special {
     memo: HashMap<(ClassId, Signature), Narrowed, FxBuildHasher>,
     breaks: HashMap<(ClassId, u32), Breaks, FxBuildHasher>,
     depth: u32,
+    /// Count of nodes at which the work ends; 0: not begun.
+    until: u64,
     deep: bool,
+    /// Mask values are minus infinity.
+    masks: bool,
+    /// For what is compared without masks.
+    unmasked: Option<Box<Special>>,
+    seen: HashMap<(ClassId, Seek), bool, FxBuildHasher>,
 }
 
 impl Special {
     /// Narrows everything below, also what is read all over.
     pub fn deep() -> Self {
-        Special { deep: true, ..Special::default() }
+        let unmasked = Special { deep: true, masks: true, ..Special::default() };
+        Special { deep: true, unmasked: Some(Box::new(unmasked)), ..Special::default() }
     }
 }
 
@@ -52,8 +73,14 @@ impl Special {
 const MAX_NARROWED: usize = 20_000;
 /// Deepest nesting of definitions.
 const MAX_DEPTH: u32 = 400;
+/// Forms of a sum that are tried.
+const FEW: VariantLimits = VariantLimits { depth: 2, count: 12 };
+/// Most nodes that are made or looked up for one comparison of programs.
+const MAX_WORK: u64 = 600_000;
 /// Most places where an axis is split.
 const MAX_BREAKS: usize = 8;
+/// Constants of at least this magnitude may be part of a mask value.
+const LARGE: f64 = 1e5;
 /// Largest index that is reasoned about.
 const FAR: i64 = 1 << 40;
 
@@ -82,11 +109,8 @@ impl Store {
                             return Some(v);
                         }
                         Narrow::All
-                    } else if n == UNBOUNDED || (lo >= 0 && hi < n) {
-                        Narrow::From(lo, hi - lo + 1)
                     } else {
-                        // A guarded read that may leave its array.
-                        return Some(v);
+                        Narrow::From(lo, hi - lo + 1)
                     }
                 }
             });
@@ -96,13 +120,18 @@ impl Store {
         }
         let key = (v.r.class, sig);
         if !sp.memo.contains_key(&key) {
-            if sp.memo.len() > MAX_NARROWED || sp.depth > MAX_DEPTH {
+            if sp.until == 0 {
+                sp.until = self.nodes_tried + MAX_WORK;
+            }
+            let spent = self.nodes_tried > sp.until;
+            if spent || sp.memo.len() > MAX_NARROWED || sp.depth > MAX_DEPTH {
                 return None;
             }
             sp.depth += 1;
-            let before = std::mem::replace(&mut self.split_guards, sp.deep);
+            let before = (self.split_guards, self.drop_masks);
+            (self.split_guards, self.drop_masks) = (sp.deep, sp.masks);
             let made = self.narrowed(&v, &key.1, &sizes, sp);
-            self.split_guards = before;
+            (self.split_guards, self.drop_masks) = before;
             sp.depth -= 1;
             sp.memo.insert(key.clone(), made);
         }
@@ -138,10 +167,50 @@ impl Store {
             m.push(l);
         }
         let read = Val { coef: Coef::ONE, r: Ref { class: v.r.class, m }, dt: v.dt };
+        // Predicates and integers stay: they are decided where they are used.
+        let number = v.dt != crate::Dt::BOOL && v.dt != crate::Dt::INT && !self.is_indicator(&v.r);
+        if sp.deep && number {
+            if let Some(w) = self.hoisted(&read, sig, &atoms, sp)? {
+                return Some((w, atoms));
+            }
+        }
         let w = self.norm(read.clone());
         let w =
             if w.r.class == v.r.class { self.rebuilt(&w, sp)? } else { self.specialise(&w, sp)? };
         Some((w, atoms))
+    }
+
+    /// Pieces in place of a value whose definition changes along an axis, by
+    /// pieces or predicates inside.
+    fn hoisted(
+        &mut self,
+        read: &Val,
+        sig: &Signature,
+        atoms: &[Option<Ax>],
+        sp: &mut Special,
+    ) -> Option<Option<Val>> {
+        let mut best: Option<(Breaks, Ax)> = None;
+        for (k, a) in atoms.iter().enumerate() {
+            let Some(a) = *a else { continue };
+            let lo = if let Narrow::From(lo, _) = sig[k] { lo } else { 0 };
+            let b = self.breaks_at(read.r.class, k, (1, lo), self.lins.size(a), sp, 0);
+            if !b.is_empty() && best.as_ref().is_none_or(|x| b < x.0) {
+                best = Some((b, a));
+            }
+        }
+        let Some((breaks, a)) = best else { return Some(None) };
+        let mut runs: SmallVec<[Run; 4]> = SmallVec::new();
+        let mut start = 0;
+        for end in breaks.iter().copied().chain([self.lins.size(a)]) {
+            let (y, l) = self.part(start, end);
+            let mut map = Subst::new();
+            map.set(a, l);
+            let w = self.subst(read, &map)?;
+            let val = self.specialise(&w, sp)?;
+            runs.push(Run { len: end - start, val, axis: y });
+            start = end;
+        }
+        Some(Some(self.pieces(read.dt, &runs, Lins::plain(a))?))
     }
 
     /// A node built again from its narrowed arguments.
@@ -239,7 +308,7 @@ impl Store {
         else {
             return false;
         };
-        if a == b {
+        if a == b || self.same_unmasked(&a, &b, sp) {
             return true;
         }
         let Some((x, breaks)) = self.break_in(&a, sp).or_else(|| self.break_in(&b, sp)) else {
@@ -260,6 +329,69 @@ impl Store {
         })
     }
 
+    /// Equality where the exponentials of mask values are 0.
+    ///
+    /// A mask value is so far below all scores that its exponential vanishes
+    /// beside theirs. That holds for what is left once running maxima have
+    /// cancelled: a maximum over masked scores alone is a mask value itself,
+    /// so no exponential may depend on a maximum that a mask value reaches.
+    fn same_unmasked(&mut self, a: &Val, b: &Val, sp: &mut Special) -> bool {
+        if !self.rules.finite || self.tainted(a.r.class, sp) || self.tainted(b.r.class, sp) {
+            return false;
+        }
+        let Some(inner) = sp.unmasked.as_deref_mut() else { return false };
+        let logged = self.log.len();
+        let same = match (self.specialise(a, inner), self.specialise(b, inner)) {
+            (Some(x), Some(y)) => {
+                // Sums in another order of summation.
+                let sums = [&x, &y].iter().all(|v| self.class(v.r.class).op == Op::Sum);
+                x == y
+                    || (sums
+                        && (self.search_variants(&x, FEW, |_, w| *w == y).is_some()
+                            || self.search_variants(&y, FEW, |_, w| *w == x).is_some()))
+            }
+            _ => false,
+        };
+        // What was narrowed before is not logged again.
+        let new: Vec<_> = self.log.drain(logged..).filter(|u| u.law != MASK).collect();
+        self.log.extend(new);
+        if same {
+            self.assume(MASK);
+        }
+        same
+    }
+
+    /// True if an exponential below depends on a maximum that a mask value
+    /// may reach.
+    fn tainted(&self, c: ClassId, sp: &mut Special) -> bool {
+        self.seek(c, Seek::Exponential, sp)
+    }
+
+    fn seek(&self, c: ClassId, what: Seek, sp: &mut Special) -> bool {
+        if let Some(&t) = sp.seen.get(&(c, what)) {
+            return t;
+        }
+        let class = self.class(c);
+        let max = matches!(class.op, Op::Max | Op::MaxR) && class.dt != crate::Dt::INT;
+        let exp = class.op == Op::Ew(self.known.exp);
+        let large = |a: &Arg| {
+            self.coefs.to_f64(a.coef).abs() >= LARGE
+                || matches!(self.class(a.r.class).op, Op::Const(_))
+        };
+        let t = class.forward.is_some()
+            || class.args.iter().any(|a| {
+                let x = a.r.class;
+                match what {
+                    Seek::Exponential => exp && self.seek(x, Seek::Maximum, sp),
+                    Seek::Maximum => max && (large(a) || self.seek(x, Seek::Mask, sp)),
+                    Seek::Mask => large(a),
+                }
+            })
+            || class.args.iter().any(|a| self.seek(a.r.class, what, sp));
+        sp.seen.insert((c, what), t);
+        t
+    }
+
     /// Indices `[from, to)` of an axis: the new atom, if more than one, and
     /// the form.
     fn part(&mut self, from: i64, to: i64) -> (Option<Ax>, LinId) {
@@ -275,11 +407,11 @@ impl Store {
     fn break_in(&mut self, v: &Val, sp: &mut Special) -> Option<(Ax, Breaks)> {
         for (k, &l) in v.r.m.clone().iter().enumerate() {
             let f = self.lins.get(l);
-            let [(1, x)] = f.terms[..] else { continue };
+            let [(c @ (1 | -1), x)] = f.terms[..] else { continue };
             if self.lins.atom(x).kind != crate::AtomKind::Local {
                 continue;
             }
-            let b = self.breaks_at(v.r.class, k, f.c0, self.lins.size(x), sp, 0);
+            let b = self.breaks_at(v.r.class, k, (c, f.c0), self.lins.size(x), sp, 0);
             if !b.is_empty() {
                 return Some((x, b));
             }
@@ -288,25 +420,28 @@ impl Store {
     }
 
     /// Breaks of an axis of a class as seen by an atom of the size that reads
-    /// it at an offset.
+    /// it at `slope * atom + offset`, slope 1 or -1.
     fn breaks_at(
         &mut self,
         c: ClassId,
         axis: usize,
-        offset: i64,
+        (slope, offset): (i64, i64),
         size: i64,
         sp: &mut Special,
         depth: u32,
     ) -> Breaks {
-        self.breaks(c, axis, sp, depth)
+        let mut b: Breaks = self
+            .breaks(c, axis, sp, depth)
             .into_iter()
-            .map(|p| p - offset)
+            .map(|p| if slope > 0 { p - offset } else { offset - p + 1 })
             .filter(|&p| p > 0 && p < size)
-            .collect()
+            .collect();
+        b.sort_unstable();
+        b
     }
 
-    /// Indices of an axis at which pieces in the definition begin; none if
-    /// there are many.
+    /// Indices of an axis at which pieces in the definition begin or a
+    /// predicate of the index changes; none if there are many.
     fn breaks(&mut self, c: ClassId, axis: usize, sp: &mut Special, depth: u32) -> Breaks {
         let key = (c, axis as u32);
         if let Some(b) = sp.breaks.get(&key) {
@@ -319,7 +454,19 @@ impl Store {
         let size = class.sizes[axis];
         let slot =
             if axis < nfree { axis as Ax } else { crate::lin::OWN_SLOT + (axis - nfree) as Ax };
-        if depth < MAX_DEPTH && sp.breaks.len() < MAX_NARROWED {
+        // `x >= 0` and `x == 0` of an index.
+        let of_index = args.len() == 1
+            && self.class(args[0].r.class).op == Op::Iota
+            && args[0].coef == Coef::ONE
+            && axis == 0
+            && self.lins.get(args[0].r.m[0]).terms[..] == [(1, 0)];
+        if of_index && (op == Op::Ew(self.known.ge0) || op == Op::Ew(self.known.eq0)) {
+            let at = -self.lins.c0(args[0].r.m[0]);
+            out.push(at);
+            if op == Op::Ew(self.known.eq0) {
+                out.push(at + 1);
+            }
+        } else if depth < MAX_DEPTH && sp.breaks.len() < MAX_NARROWED {
             let mut start = 0;
             for (k, a) in args.iter().enumerate() {
                 let run = op == Op::Pcs && axis == nfree;
@@ -336,8 +483,11 @@ impl Store {
                 }
                 for (i, &l) in a.r.m.iter().enumerate() {
                     let f = self.lins.get(l);
-                    if f.terms[..] == [(1, slot)] {
-                        let b = self.breaks_at(a.r.class, i, f.c0, n, sp, depth + 1);
+                    if let [(c @ (1 | -1), x)] = f.terms[..] {
+                        if x != slot {
+                            continue;
+                        }
+                        let b = self.breaks_at(a.r.class, i, (c, f.c0), n, sp, depth + 1);
                         out.extend(b.into_iter().map(|p| p + at));
                     }
                 }
@@ -365,9 +515,11 @@ impl Store {
             for a in args {
                 for (k, &l) in a.r.m.iter().enumerate() {
                     let f = self.lins.get(l);
-                    if f.terms[..] == [(1, b)] {
-                        let n = self.lins.size(b);
-                        breaks.extend(self.breaks_at(a.r.class, k, f.c0, n, sp, 0));
+                    if let [(c @ (1 | -1), x)] = f.terms[..] {
+                        if x == b {
+                            let n = self.lins.size(b);
+                            breaks.extend(self.breaks_at(a.r.class, k, (c, f.c0), n, sp, 0));
+                        }
                     }
                 }
             }

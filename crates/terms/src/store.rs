@@ -224,6 +224,8 @@ pub struct Store {
     pub max_classes: usize,
     /// Sums are split where guards on their axes are decided (see `special`).
     pub(crate) split_guards: bool,
+    /// Exponentials of mask values are 0 (see `special`).
+    pub(crate) drop_masks: bool,
     pub(crate) nodes_tried: u64,
     /// Which classes an infinite constant reaches (with mask values or not).
     pub(crate) infinite_cache: HashMap<(ClassId, bool), crate::infinite::Infinite, FxBuildHasher>,
@@ -255,6 +257,7 @@ impl Store {
             tie_overflows: 0,
             max_classes: usize::MAX,
             split_guards: false,
+            drop_masks: false,
             nodes_tried: 0,
             infinite_cache: HashMap::default(),
             unknowns: 0,

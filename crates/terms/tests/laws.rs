@@ -6,6 +6,7 @@
 
 use scalify_terms::eval::{Evaluator, Inputs};
 use scalify_terms::pieces::Run;
+use scalify_terms::special::Special;
 use scalify_terms::{AtomKind, Ax, Coef, Dt, Lin, Lins, Rules, Store, Subst, Val};
 use std::collections::HashMap;
 
@@ -740,6 +741,16 @@ fn random(rules: Rules, seeds: std::ops::Range<u64>, depth: u32) {
                 agrees(&st, &d, w, &axes, &want, &|| format!("variant, {}", what()));
             }
         }
+        // Rebuilt with everything pushed in.
+        let narrow = |st: &mut Store, v: &Val| -> Vec<Val> {
+            [Special::default(), Special::deep()]
+                .iter_mut()
+                .filter_map(|sp| st.specialise(v, sp))
+                .collect()
+        };
+        for w in narrow(&mut st, &v) {
+            agrees(&st, &d, &w, &axes, &want, &|| format!("narrowed, {}", what()));
+        }
         // Substitution of an axis by a constant, and by a shifted part.
         let k = r.below(3);
         let c = r.between(0, sizes[k] - 1);
@@ -749,6 +760,9 @@ fn random(rules: Rules, seeds: std::ops::Range<u64>, depth: u32) {
         if let Some(w) = st.subst(&v, &m) {
             let at: Vec<_> = want.iter().filter(|x| x.0[k] == c).cloned().collect();
             agrees(&st, &d, &w, &axes, &at, &|| format!("axis {k} := {c}, {}", what()));
+            for w in narrow(&mut st, &w) {
+                agrees(&st, &d, &w, &axes, &at, &|| format!("narrow {k} := {c}, {}", what()));
+            }
         }
         if sizes[k] > 2 {
             let n = sizes[k] - 1;
@@ -769,6 +783,9 @@ fn random(rules: Rules, seeds: std::ops::Range<u64>, depth: u32) {
                     })
                     .collect();
                 agrees(&st, &d, &w, &axes, &at, &|| format!("axis {k} shifted, {}", what()));
+                for w in narrow(&mut st, &w) {
+                    agrees(&st, &d, &w, &axes, &at, &|| format!("narrow {k} shifted, {}", what()));
+                }
             }
         }
     }

@@ -117,8 +117,10 @@ impl Lifter<'_> {
             return self.inline(i, ins.calls[k], arg(k), path);
         }
         // Both branches, then a selection: sound only where no device waits
-        // for another inside a branch.
-        if ins.calls.iter().any(|&c| self.has_collective(c, 32)) {
+        // for another inside a branch, or where all take the same.
+        let digits: Vec<_> = self.dev.digits.iter().map(|d| d.0).collect();
+        let same = ps.len() == 1 && !self.st.ref_mentions_any(&ps[0].r, &digits);
+        if !same && ins.calls.iter().any(|&c| self.has_collective(c, 32)) {
             return None;
         }
         let mut results: Vec<Lv> = Vec::new();

@@ -241,6 +241,12 @@ impl Lifter<'_> {
         match op {
             Compare => return self.compare(i, src, v),
             Convert => return self.convert(src, d, &v[0]),
+            Select if dt == Dt::INT => {
+                let not = self.st.not(&v[0]);
+                let a = self.unwrapped(&v[1], &v[0], d).unwrap_or_else(|| v[1].clone());
+                let b = self.unwrapped(&v[2], &not, d).unwrap_or_else(|| v[2].clone());
+                return self.st.select(dt, &v[0], &a, &b).ok_or_else(long);
+            }
             Select => return self.st.select(dt, &v[0], &v[1], &v[2]).ok_or_else(long),
             _ => {}
         }
@@ -333,6 +339,21 @@ impl Lifter<'_> {
         let s = self.st.sym(&key);
         let comm = matches!(op, Add | Multiply | Maximum | Minimum);
         Ok(self.st.ew(s, dt, comm, v))
+    }
+
+    /// The mathematical sum in place of one that may wrap, if it does not where
+    /// the predicate holds (negative indices counted from the end).
+    fn unwrapped(&mut self, v: &Val, p: &Val, d: DType) -> Option<Val> {
+        let scalify_terms::Op::Ew(s) = self.st.class(v.r.class).op else { return None };
+        if v.coef != Coef::ONE || self.st.sym_text(s) != format!("add:{d}") {
+            return None;
+        }
+        let (args, _) = self.st.open(&v.r)?;
+        let parts: SmallVec<[Val; 2]> = args.iter().map(|a| self.st.val_of(a)).collect();
+        let sum = self.st.add(Dt::INT, &parts)?;
+        let (lo, hi) = self.st.int_range_where(&sum, p)?;
+        let (min, max) = d.int_range()?;
+        (i128::from(lo) >= min && i128::from(hi) <= max).then_some(sum)
     }
 
     /// Name of an elementwise function with what distinguishes it.

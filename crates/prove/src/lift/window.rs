@@ -1,4 +1,4 @@
-//! Running sums: windows that reach to the beginning or end of a dimension.
+//! Running sums: windows of at least half a dimension.
 
 use super::reduce::Monoid;
 use super::{Lifter, Lv, dt_of};
@@ -12,7 +12,7 @@ const OTHER: &str = "the window is no running sum";
 
 impl Lifter<'_> {
     /// `y[i] = sum_p [p in the window of i] x[p]` for float sums over windows
-    /// that are as long as the dimension. `Err`: any other window.
+    /// of at least half the dimension. `Err`: any other window.
     pub(super) fn lift_running_sum(&mut self, i: InstrId, v: &[Lv]) -> Result<Tv, String> {
         let m = self.m;
         let ins = m.instr(i);
@@ -47,7 +47,7 @@ impl Lifter<'_> {
                 pad_high: w.pad_high,
                 ..WindowDim::default()
             };
-            if *w != plain || n < 2 || w.size < n || out[k] < 1 {
+            if *w != plain || n < 2 || w.size.saturating_mul(2) < n || out[k] < 1 {
                 return Err(OTHER.to_owned());
             }
             let p = self.st.lins.local(n);
