@@ -25,21 +25,9 @@ pub(crate) const CELLS: usize = ZERO + ZEROS;
 #[inline(always)]
 pub(crate) fn key(error: f64, magnitude: f64, i: usize) -> u32 {
     let e = ((error.to_bits() >> (52 - SUB)) as i64).wrapping_sub(((1023 + LOW as i64) << SUB) - 1);
-    let e = if e < 0 {
-        0
-    } else if e > E_BINS - 1 {
-        E_BINS - 1
-    } else {
-        e
-    };
+    let e = e.clamp(0, E_BINS - 1);
     let m = ((magnitude.to_bits() >> 52) as i64).wrapping_sub(1023 + LOW as i64 - 1);
-    let m = if m < 0 {
-        0
-    } else if m > M_BINS - 1 {
-        M_BINS - 1
-    } else {
-        m
-    };
+    let m = m.clamp(0, M_BINS - 1);
     let cell = e.wrapping_mul(M_BINS).wrapping_add(m);
     (if error == 0.0 { (ZERO + (i & (ZEROS - 1))) as i64 } else { cell }) as u32
 }

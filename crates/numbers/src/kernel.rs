@@ -126,7 +126,7 @@ pub(crate) fn run_equal(c: &Chunk, p: Params) -> Option<Partial> {
     let (mut bad, mut rels, mut den) = (0u64, 0u64, 0u64);
     for i in 0..CHUNK {
         let me = c.e[i].abs();
-        bad |= !(me < f64::INFINITY) as u64;
+        bad |= !me.is_finite() as u64;
         rels = rels.wrapping_add((me > p.atol) as u64);
         den = den.wrapping_add(((me < p.tiny_e) & (me > 0.0)) as u64);
     }

@@ -82,12 +82,12 @@ pub(crate) fn agreement(
     let at = at as usize;
     let size = size as u64;
     let inner: u64 = e.dims().iter().skip(at + 1).map(|&d| d as u64).product();
-    let rows = if size == 0 { 0 } else { e.len() / size };
+    let rows = e.len().checked_div(size).unwrap_or(0);
     // Work is cut into runs of rows: whole outer indices, or parts of the
     // inner ones where those are many.
     let wide = inner.min(ROWS);
     let parts = if wide == 0 { 0 } else { inner.div_ceil(wide) };
-    let outer = if inner == 0 { 0 } else { rows / inner };
+    let outer = rows.checked_div(inner).unwrap_or(0);
     let next = AtomicU64::new(0);
     let result = Mutex::new(Ok(Counts::default()));
     let work = || {
