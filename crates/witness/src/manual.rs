@@ -38,7 +38,7 @@ fn reducers(m: &Module) -> Vec<bool> {
     inside
 }
 
-/// The program with every instruction manual and without what the compiler is
+/// The program with every instruction but loops manual, and without what the compiler is
 /// told about the caller's buffers.
 pub(crate) fn mark(m: &Module) -> Module {
     let mut out = m.clone();
@@ -60,6 +60,10 @@ pub(crate) fn mark(m: &Module) -> Module {
 
 fn set(m: &mut Module, id: InstrId) {
     let Some(i) = m.instrs.get_mut(id.0 as usize) else { return };
+    // XLA gives the operands' shardings to a loop, beside its own.
+    if i.opcode == Opcode::While {
+        return;
+    }
     let Some(s) = m.shapes.get(i.shape.0 as usize) else { return };
     i.extra.get_or_insert_default().sharding = Some(sharding(s));
 }
