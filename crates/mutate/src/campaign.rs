@@ -237,7 +237,7 @@ fn prepare(s: &Source, c: &Config, operators: &[Operator]) -> Start {
     if prove(&pair, c, &pair.base, &pair.dist).verdict != Verdict::Proved {
         return Start::Skip(name, "not proved".into());
     }
-    let judge = match Judge::new(&pair, c.draws, c.seed) {
+    let judge = match Judge::prepare(&pair, c.draws, c.seed) {
         Made::Judge(j) => j,
         Made::Skip(e) => return Start::Skip(name, e),
         Made::Differs(e) => return Start::Differs(name, e),

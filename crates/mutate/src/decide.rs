@@ -169,7 +169,7 @@ fn part(o: &Out, q: &Placement, device: u32) -> Option<Out> {
 
 impl Judge {
     /// Draws `draws` inputs and runs the pair on them.
-    pub fn new(pair: &Pair, draws: usize, seed: u64) -> Made {
+    pub fn prepare(pair: &Pair, draws: usize, seed: u64) -> Made {
         let p = problem::setup(&pair.base, &pair.dist, &pair.claim);
         if let Some(e) = p.errors.first() {
             return Made::Skip(e.clone());

@@ -1025,7 +1025,7 @@ impl<'a> Context<'a> {
             if !matches!(
                 op,
                 Opcode::Constant | Opcode::Broadcast | Opcode::Convert | Opcode::Reshape
-            ) || !(self.m.instr(x.at).opcode == Opcode::Constant)
+            ) || self.m.instr(x.at).opcode != Opcode::Constant
             {
                 break;
             }

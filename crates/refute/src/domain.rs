@@ -236,12 +236,14 @@ pub fn draw(a: &ArrayShape, d: Domain, profile: Profile, r: &mut Random) -> Opti
         Profile::Positive => (true, 1.0),
         Profile::Small => (false, 1.0 / 256.0),
         Profile::Large => (false, 8.0),
-        Profile::Mixed => (r.next() % 2 == 0, [1.0 / 64.0, 0.25, 1.0, 2.0][r.int(0, 3) as usize]),
+        Profile::Mixed => {
+            (r.bits().is_multiple_of(2), [1.0 / 64.0, 0.25, 1.0, 2.0][r.int(0, 3) as usize])
+        }
     };
     let float = |r: &mut Random| match profile {
         Profile::Simple => {
             let k = r.int(1, 8) as f64 / 4.0;
-            if r.next() % 2 == 0 { k } else { -k }
+            if r.bits().is_multiple_of(2) { k } else { -k }
         }
         _ if positive => scale * (0.5 + r.unit()),
         _ => scale * r.normal(),
@@ -249,7 +251,7 @@ pub fn draw(a: &ArrayShape, d: Domain, profile: Profile, r: &mut Random) -> Opti
     match d {
         Domain::Float => from_f64(a, (0..n).map(|_| float(r)).collect()),
         Domain::Bool => {
-            let v = (0..n).map(|_| (r.next() % 2) as u8).collect::<Vec<_>>();
+            let v = (0..n).map(|_| (r.bits() % 2) as u8).collect::<Vec<_>>();
             Tensor::from_bytes(&plain(a), &v)
         }
         Domain::Int(lo, hi) => {

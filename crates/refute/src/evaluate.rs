@@ -49,7 +49,7 @@ pub fn topology(m: &Module, p: &Problem, devices: usize) -> (usize, usize) {
     let replicas = usize::try_from(m.header.replica_count).unwrap_or(1).max(1);
     if p.replica_mode {
         (devices, 1)
-    } else if devices % replicas == 0 {
+    } else if devices.is_multiple_of(replicas) {
         (replicas, devices / replicas)
     } else {
         (1, devices)

@@ -11,7 +11,7 @@ impl Random {
     }
 
     /// 64 uniform bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -21,7 +21,7 @@ impl Random {
 
     /// Uniform in [0, 1).
     pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// Standard normal (Box, Muller 1958).
@@ -34,8 +34,8 @@ impl Random {
     pub fn int(&mut self, lo: i64, hi: i64) -> i64 {
         let n = (i128::from(hi) - i128::from(lo) + 1).max(1);
         if n > i128::from(u64::MAX) {
-            return self.next() as i64;
+            return self.bits() as i64;
         }
-        (i128::from(lo) + i128::from(self.next()) % n) as i64
+        (i128::from(lo) + i128::from(self.bits()) % n) as i64
     }
 }
