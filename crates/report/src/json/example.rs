@@ -28,6 +28,7 @@ impl Serialize for Number {
 
 #[derive(Serialize)]
 pub(super) struct Counterexample<'a> {
+    reduced: bool,
     seed: u64,
     draw: &'static str,
     inputs: Vec<Input<'a>>,
@@ -160,7 +161,11 @@ pub(super) fn counterexample<'a>(s: &Subject<'a>) -> Option<Counterexample<'a>> 
             .iter()
             .find(|o| o.index == d.output)
             .map_or("", |o| o.name.as_str()),
-        dtype: crate::output_type(s.base, d.output).map(|t| t.to_string()),
+        dtype: crate::output_type(
+            s.decision.reduced.as_ref().map_or(s.base, |r| &r.base),
+            d.output,
+        )
+        .map(|t| t.to_string()),
         device: d.device,
         devices: &d.devices,
         index: &d.index,
@@ -176,6 +181,7 @@ pub(super) fn counterexample<'a>(s: &Subject<'a>) -> Option<Counterexample<'a>> 
     });
     let inputs = c.inputs.values.iter().enumerate();
     Some(Counterexample {
+        reduced: s.decision.reduced.is_some(),
         seed: s.seed,
         draw: crate::draw(c),
         inputs: inputs.filter_map(|(k, v)| input(c, k, v)).collect(),

@@ -28,10 +28,15 @@ fn name(s: &Subject<'_>, output: usize) -> String {
     hit.map_or(format!("#{output}"), output_name)
 }
 
+/// The baseline as it was evaluated.
+fn evaluated<'a>(s: &Subject<'a>) -> &'a scalify_ir::Module {
+    s.decision.reduced.as_ref().map_or(s.base, |r| &r.base)
+}
+
 /// What the first difference is, to be read after "The programs differ: ".
 pub(super) fn clause(s: &Subject<'_>, c: &Counterexample) -> Option<String> {
     let d = c.outputs.first()?;
-    let dtype = crate::output_type(s.base, d.output);
+    let dtype = crate::output_type(evaluated(s), d.output);
     let exact = dtype.filter(|d| !d.is_float() && !d.is_complex());
     let value = |x: f64| exact.map_or_else(|| number(x, 6), |d| typed(x, d));
     let rounding = match exact {
@@ -43,8 +48,9 @@ pub(super) fn clause(s: &Subject<'_>, c: &Counterexample) -> Option<String> {
         2 => " (and another output differs)".into(),
         n => format!(" (and {} other outputs differ)", n - 1),
     };
+    let sizes = if s.decision.reduced.is_some() { "at reduced sizes " } else { "" };
     Some(format!(
-        "{} is {} at {} on device {} where the baseline has {}{rounding}{more}",
+        "{sizes}{} is {} at {} on device {} where the baseline has {}{rounding}{more}",
         called(s, d.output),
         value(d.actual),
         index(&d.index),
@@ -101,14 +107,18 @@ pub(super) fn repairs(s: &Subject<'_>) -> (&'static str, Vec<String>) {
 /// Where outputs differ, and on which inputs.
 pub(super) fn render(t: &mut String, s: &Subject<'_>, p: Paint, all: bool) {
     let Some(c) = &s.decision.counterexample else { return };
-    let _ = writeln!(t, "\n{}", p.bold("where they differ"));
+    let title = match s.decision.reduced {
+        Some(_) => "where they differ, at reduced sizes",
+        None => "where they differ",
+    };
+    let _ = writeln!(t, "\n{}", p.bold(title));
     let shown = if all { c.outputs.len() } else { MAX_SHOWN };
     for d in c.outputs.iter().take(shown) {
         let out = s.decision.outcome.outputs.iter().find(|r| r.index == d.output);
         let about = About {
             name: name(s, d.output),
-            shape: out.map_or(String::new(), |r| names::shape(s.base, r.base)),
-            dtype: crate::output_type(s.base, d.output),
+            shape: out.map_or(String::new(), |r| names::shape(evaluated(s), r.base)),
+            dtype: crate::output_type(evaluated(s), d.output),
             devices: s.decision.outcome.stats.devices as usize,
         };
         difference(t, &about, d);
