@@ -163,7 +163,7 @@ fn reduced(
         return;
     };
     let small = problem::setup(&r.base, &r.dist, claim);
-    let options = Options { samples: search.samples.min(2), ..search };
+    let options = Options { samples: search.samples.min(2), quick: true, ..search };
     let refuter = match Refuter::new(&r.base, &r.dist, &small, claim, options) {
         Ok(x) => x,
         Err(e) => {
