@@ -5,7 +5,7 @@ use crate::search::{Counterexample, Evidence, Options, Refuter, Search, too_big}
 use crate::shrink::{Reduced, shrink};
 use scalify_claim::Claim;
 use scalify_ir::Module;
-use scalify_prove::outcome::{Outcome, Verdict};
+use scalify_prove::outcome::{Grade, Outcome, Verdict};
 use scalify_prove::problem;
 use std::time::{Duration, Instant};
 
@@ -74,7 +74,10 @@ pub fn decide(
         edits_tried: 0,
     };
     let proved = d.outcome.verdict == Verdict::Proved;
-    if !(plan.refute && !proved || plan.cross_check && proved) {
+    // Assumptions that no input meets prove anything: such a proof is tried on
+    // a few inputs, where that is cheap.
+    let doubted = proved && d.outcome.grade == Some(Grade::UnderAssumptions) && plan.refute;
+    if !(plan.refute && !proved || plan.cross_check && proved || doubted) {
         return d;
     }
     let phase = |name| {
@@ -87,6 +90,10 @@ pub fn decide(
     if let Some(limit) = prover.time_limit {
         search.time = search.time.min(limit.saturating_sub(start.elapsed()));
     }
+    if doubted && !plan.cross_check {
+        search.samples = search.samples.min(2);
+        search.time = search.time.min(Duration::from_secs(5));
+    }
     let p = problem::setup(base, dist, claim);
     if !proved && too_big(base, dist, &p).is_some() {
         reduced(base, dist, claim, prover, plan, &p, search, &mut d);
@@ -95,11 +102,26 @@ pub fn decide(
     let refuter = match Refuter::new(base, dist, &p, claim, search) {
         Ok(r) => r,
         Err(e) => {
-            d.unable = Some(e);
+            if !doubted || plan.cross_check {
+                d.unable = Some(e);
+            }
             return d;
         }
     };
     match refuter.search() {
+        Search::Differ(c) if doubted => {
+            d.outcome.verdict = Verdict::Refuted;
+            d.outcome.grade = None;
+            d.outcome.notes.push(
+                "equal under the listed assumptions, which these inputs do not meet although the baseline's values are finite".to_owned(),
+            );
+            for x in &c.outputs {
+                if let Some(o) = d.outcome.outputs.get_mut(x.output) {
+                    o.verdict = Verdict::Refuted;
+                }
+            }
+            d.counterexample = Some(c);
+        }
         Search::Differ(c) if proved => {
             // One of the two is wrong: neither is to be believed.
             d.outcome.verdict = Verdict::Unknown;
@@ -136,6 +158,7 @@ pub fn decide(
             }
             d.counterexample = Some(c);
         }
+        Search::Agree(_) | Search::Unable(_) if doubted && !plan.cross_check => {}
         Search::Agree(e) => d.evidence = Some(e),
         Search::Unable(e) => d.unable = Some(e),
     }

@@ -365,3 +365,40 @@ fn real_dimensions_are_refuted_at_reduced_sizes() {
     let s = refute(&r.base, &r.dist, &c, Options::default());
     assert!(matches!(s, Search::Agree(_)), "{s:?}");
 }
+
+/// Softmax may be shifted by anything that is finite; a sum over a row with
+/// masked entries of -1e30 takes every exponential out of range.
+#[test]
+fn an_assumption_that_no_input_meets_proves_nothing() {
+    let softmax = |f: &str, start: &str| {
+        module(
+            1,
+            &format!(
+                " x = f32[4,8] parameter(0)
+ i = s32[4,8] iota(), iota_dimension=1
+ k = s32[] constant(5)
+ kb = s32[4,8] broadcast(k), dimensions={{}}
+ p = pred[4,8] compare(i, kb), direction=LT
+ m = f32[] constant(-1e30)
+ mb = f32[4,8] broadcast(m), dimensions={{}}
+ y = f32[4,8] select(p, x, mb)
+ s = f32[] constant({start})
+ t = f32[4] reduce(y, s), dimensions={{1}}, to_apply={f}
+ tb = f32[4,8] broadcast(t), dimensions={{0}}
+ d = f32[4,8] subtract(y, tb)
+ e = f32[4,8] exponential(d)
+ z = f32[] constant(0)
+ n = f32[4] reduce(e, z), dimensions={{1}}, to_apply=add
+ nb = f32[4,8] broadcast(n), dimensions={{0}}
+ ROOT r = f32[4,8] divide(e, nb)"
+            ),
+        )
+    };
+    let c = claim("d=1", &[], &[], &[]);
+    let d = decision(&softmax("max", "-inf"), &softmax("add", "0"), &c);
+    assert_eq!(d.outcome.verdict, Verdict::Refuted);
+    assert!(!d.counterexample.expect("inputs").outputs[0].actual.is_finite());
+    // Shifted by another maximum: proved, and it stays.
+    let d = decision(&softmax("max", "-inf"), &softmax("max", "-1e30"), &c);
+    assert_ne!(d.outcome.verdict, Verdict::Refuted);
+}
