@@ -8,7 +8,7 @@ use std::time::Duration;
 #[command(
     name = "scalify",
     version,
-    about = "Proves that a distributed HLO program computes the same function as its single-device baseline",
+    about = "Proves or refutes that a distributed HLO program computes the same function as its single-device baseline",
     after_help = "Exit codes: 0 proved, 1 refuted, 2 bad usage or input, 3 unknown"
 )]
 pub(crate) struct Cli {
@@ -18,7 +18,7 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Prove that DIST computes the same function as BASE
+    /// Prove or refute that DIST computes the same function as BASE
     Verify(Box<VerifyArgs>),
     /// Evaluate the witness in a folder that `verify --witness` wrote
     Replay(ReplayArgs),

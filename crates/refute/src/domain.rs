@@ -26,15 +26,12 @@ pub enum Domain {
 }
 
 /// The domain of every leaf of the baseline's inputs.
-pub fn domains(base: &Module, dist: &Module, p: &Problem, claim: &Claim) -> Vec<Domain> {
+pub fn domains(base: &Module, p: &Problem, claim: &Claim) -> Vec<Domain> {
     let mut least: FxHashMap<usize, i64> = FxHashMap::default();
     index_extents(base, &mut |leaf, n| {
         let e = least.entry(leaf).or_insert(n);
         *e = (*e).min(n);
     });
-    // What a distributed input indexes bounds the baseline's too, unless it
-    // indexes a block.
-    let _ = dist;
     p.base_inputs
         .iter()
         .map(|l| {
@@ -96,7 +93,7 @@ fn index_extents(m: &Module, f: &mut dyn FnMut(usize, i64)) {
         }
     }
     let dims = |x: InstrId| m.array(x).map(|a| a.dims.clone()).unwrap_or_default();
-    for (k, i) in m.instrs.iter().enumerate() {
+    for i in &m.instrs {
         let from = |x: usize| i.operands.get(x).map(|o| reach[o.0 as usize].clone());
         let mut hit = |leaves: Option<Vec<u32>>, n: i64| {
             for l in leaves.unwrap_or_default() {
@@ -142,7 +139,6 @@ fn index_extents(m: &Module, f: &mut dyn FnMut(usize, i64)) {
             }
             _ => {}
         }
-        let _ = k;
     }
 }
 

@@ -204,7 +204,6 @@ pub struct Refuter<'a> {
     base: &'a Module,
     dist: &'a Module,
     p: &'a Problem,
-    claim: &'a Claim,
     domains: Vec<Domain>,
     layouts: Vec<Layouts>,
     /// Per output leaf: shapes and possible placements.
@@ -228,7 +227,7 @@ impl<'a> Refuter<'a> {
         base: &'a Module,
         dist: &'a Module,
         p: &'a Problem,
-        claim: &'a Claim,
+        claim: &Claim,
         options: Options,
     ) -> Result<Self, String> {
         if let Some(e) = p.errors.first() {
@@ -264,10 +263,10 @@ impl<'a> Refuter<'a> {
             let q = problem::output_layouts(p, claim, dist, k, g, l)?;
             outputs.push((g.clone(), q.into_iter().map(|x| x.0).collect()));
         }
-        let domains = domain::domains(base, dist, p, claim);
+        let domains = domain::domains(base, p, claim);
         let u = compare::roundoff(base);
         let start = Instant::now();
-        Ok(Refuter { base, dist, p, claim, domains, layouts, outputs, u, options, start })
+        Ok(Refuter { base, dist, p, domains, layouts, outputs, u, options, start })
     }
 
     fn limits(&self) -> RunLimits {
@@ -676,7 +675,6 @@ impl<'a> Refuter<'a> {
                 }
             }
         }
-        let _ = self.claim;
     }
 }
 
