@@ -60,6 +60,13 @@ pub enum Edit {
     Add { with: InstrId },
     /// Swap two operands.
     Swap,
+    /// Insert a collective-permute with the pairs of the one given.
+    Permute { like: InstrId },
+    /// Multiply by a value, repeated along the dimensions that `dims`, where
+    /// its own go, leaves out.
+    Times { with: InstrId, dims: Vec<i64> },
+    /// The same to one operand only.
+    TimesOperand { operand: usize, with: InstrId, dims: Vec<i64> },
 }
 
 /// An edit at an instruction.
@@ -308,6 +315,9 @@ impl<'a> Context<'a> {
                     let ring = (0..n).map(|k| (k, (k + step) % n)).collect();
                     push(near(1.2), Edit::Pairs { pairs: ring });
                 }
+                for pairs in [completed(&a.pairs, n, true), completed(&a.pairs, n, false)] {
+                    push(near(0.7), Edit::Pairs { pairs });
+                }
             }
             if matches!(i.opcode, Opcode::AllGather | Opcode::ReduceScatter) && arity {
                 self.redo(c, pos, at, a.dimension, d, out);
@@ -384,7 +394,19 @@ impl<'a> Context<'a> {
                     push(2.8, Edit::Scale { factor: v });
                 }
             }
+            for &(t, v) in self.constants.iter().take(24) {
+                if t == a.dtype && v.abs() > 1e-3 && v.abs() < 1.0 {
+                    push(2.9, Edit::Scale { factor: v });
+                }
+            }
             if matches!(i.opcode, Opcode::Add | Opcode::Subtract) {
+                for &(t, v) in self.constants.iter().take(24) {
+                    if t == a.dtype && v.abs() > 1e-3 && v.abs() < 1e3 && v.abs() != 1.0 {
+                        for k in 0..2 {
+                            push(2.7, Edit::ScaleOperand { operand: k, factor: v });
+                        }
+                    }
+                }
                 for n in self.sizes() {
                     for k in 0..2 {
                         push(1.0, Edit::ScaleOperand { operand: k, factor: 1.0 / n as f64 });
@@ -469,6 +491,30 @@ impl<'a> Context<'a> {
             }
             _ => {}
         }
+        // Dimensions of one size exchanged.
+        if float && plain && a.dims.len() <= 5 {
+            for x in 0..a.dims.len() {
+                for y in x + 1..a.dims.len() {
+                    if a.dims[x] == a.dims[y] && a.dims[x] > 1 {
+                        let mut perm: Vec<i64> = (0..a.dims.len() as i64).collect();
+                        perm.swap(x, y);
+                        push(2.1, Edit::Relayout { split: a.dims.to_vec(), perm });
+                    }
+                }
+            }
+        }
+        // A value that another one of its shape travels with.
+        if local && float && !self.is_constant(at, 4) {
+            let mut seen: Vec<&[(i64, i64)]> = Vec::new();
+            for &y in list.iter().filter(|&&y| m.instr(y).opcode == Opcode::CollectivePermute) {
+                if let Attrs::Collective(p) = &m.instr(y).attrs {
+                    if !seen.contains(&&p.pairs[..]) && seen.len() < 3 {
+                        seen.push(&p.pairs);
+                        push(1.7, Edit::Permute { like: y });
+                    }
+                }
+            }
+        }
         // Blocks of a dimension in another order.
         if float && plain && a.dims.len() <= 4 {
             for n in self.sizes() {
@@ -545,6 +591,17 @@ impl<'a> Context<'a> {
             for y in self.alternatives(list, pos, at, at).into_iter().take(12) {
                 push(3.2, Edit::Add { with: y });
                 push(2.4, Edit::Exchange { with: y });
+                let same = (0..a.dims.len() as i64).collect();
+                push(3.3, Edit::Times { with: y, dims: same });
+            }
+            for (y, dims) in self.factors(list, pos, at) {
+                if i.opcode == Opcode::Add {
+                    for operand in 0..2 {
+                        let dims = dims.clone();
+                        push(1.9, Edit::TimesOperand { operand, with: y, dims });
+                    }
+                }
+                push(2.6, Edit::Times { with: y, dims });
             }
             for (k, &o) in i.operands.iter().enumerate() {
                 if m.shape(o).same(m.shape(at)) && i.operands.len() <= 3 {
@@ -564,6 +621,43 @@ impl<'a> Context<'a> {
                 }
             }
         }
+    }
+
+    /// Exponentials before `at`, at position `pos`, that could rescale it, and
+    /// where their dimensions go.
+    fn factors(&self, list: &[InstrId], pos: usize, at: InstrId) -> Vec<(InstrId, Vec<i64>)> {
+        let m = self.m;
+        let Some(a) = m.array(at) else { return Vec::new() };
+        let mut out = Vec::new();
+        let start = pos.saturating_sub(200);
+        let mut near: Vec<(usize, InstrId)> = list[start..(pos + 100).min(list.len())]
+            .iter()
+            .enumerate()
+            .filter(|(_, y)| **y != at && m.instr(**y).opcode == Opcode::Exponential)
+            .map(|(k, y)| ((k + start).abs_diff(pos), *y))
+            .collect();
+        near.sort();
+        for (_, y) in near {
+            let Some(f) = m.array(y).filter(|f| f.dtype == a.dtype) else { continue };
+            if f.dims.len() > a.dims.len() || out.len() >= 4 {
+                continue;
+            }
+            // In order where that is possible, else each to the first that fits.
+            let mut dims: Vec<i64> = Vec::new();
+            for &s in &f.dims {
+                let from = dims.last().map_or(0, |&l| l + 1);
+                let fits = |k: &i64| a.dims[*k as usize] == s && !dims.contains(k);
+                let n = a.dims.len() as i64;
+                match (from..n).find(fits).or_else(|| (0..n).find(fits)) {
+                    Some(k) => dims.push(k),
+                    None => break,
+                }
+            }
+            if dims.len() == f.dims.len() {
+                out.push((y, dims));
+            }
+        }
+        out
     }
 
     /// Mesh axes and dimension along which a gather of `s` has the sizes `a`.
@@ -645,7 +739,12 @@ impl<'a> Context<'a> {
                 .entry(c.at)
                 .or_insert_with(|| self.m.frames(c.at).first().map_or(0, |f| f.line));
             let what = match &c.edit {
-                Edit::Operand { .. } | Edit::Add { .. } | Edit::Exchange { .. } => continue,
+                Edit::Operand { .. }
+                | Edit::Add { .. }
+                | Edit::Exchange { .. }
+                | Edit::Times { .. } => continue,
+                Edit::Permute { .. } => "permute".to_owned(),
+                Edit::TimesOperand { operand, dims, .. } => format!("times {operand} {dims:?}"),
                 Edit::AllReduce { drop: Some(_), .. } => continue,
                 Edit::Redo { dim, .. } => format!("redo {dim}"),
                 Edit::Gather { mask, dim, .. } => format!("gather {mask} {dim}"),
@@ -993,8 +1092,55 @@ impl<'a> Context<'a> {
                 e.sort(c)?;
             }
             Edit::Swap => e.m.instrs[at.0 as usize].operands.swap(0, 1),
+            Edit::Permute { like } => {
+                let a = m.instr(*like).attrs.clone();
+                let p = e.insert(c, Some(at), Opcode::CollectivePermute, a, &[at], &[], None)?;
+                e.redirect(c, at, p, &[p]);
+            }
+            Edit::Times { with, dims } => {
+                let r = self.times(e, c, at, *with, dims)?;
+                e.redirect(c, at, r.0, &r.1);
+                e.sort(c)?;
+            }
+            Edit::TimesOperand { operand, with, dims } => {
+                let o = *i.operands.get(*operand)?;
+                let r = self.times(e, c, o, *with, dims)?;
+                e.m.instrs[at.0 as usize].operands[*operand] = r.0;
+                e.sort(c)?;
+            }
         }
         Some(())
+    }
+
+    /// `x` times `with`, repeated along the dimensions that `dims` leaves out;
+    /// and the instructions made.
+    fn times(
+        &self,
+        e: &mut Editor,
+        c: CompId,
+        x: InstrId,
+        with: InstrId,
+        dims: &[i64],
+    ) -> Option<(InstrId, Vec<InstrId>)> {
+        let mut f = with;
+        let mut made = Vec::new();
+        if !e.m.shape(f).same(self.m.shape(x)) || dims.windows(2).any(|w| w[0] > w[1]) {
+            // Broadcast takes increasing dimensions.
+            let mut order: Vec<i64> = (0..dims.len() as i64).collect();
+            order.sort_by_key(|&k| dims[k as usize]);
+            if order.windows(2).any(|w| w[0] > w[1]) {
+                let p = Attrs::Dims(order.iter().copied().collect());
+                f = e.insert(c, Some(f), Opcode::Transpose, p, &[f], &[], None)?;
+                made.push(f);
+            }
+            let to = Attrs::Dims(order.iter().map(|&k| dims[k as usize]).collect());
+            let s = Some(self.m.shape(x).clone());
+            f = e.insert(c, Some(f), Opcode::Broadcast, to, &[f], &[], s)?;
+            made.push(f);
+        }
+        let r = e.insert(c, Some(x), Opcode::Multiply, Attrs::None, &[x, f], &[], None)?;
+        made.push(r);
+        Some((r, made))
     }
 
     /// The coordinate of the device on a mesh axis, after `after`.
@@ -1024,6 +1170,9 @@ impl<'a> Context<'a> {
     /// The instruction to show for an edit: of a constant, the nearest use.
     pub fn place(&self, x: &Candidate, distances: &[f64]) -> InstrId {
         let mut at = x.at;
+        if let Edit::Redo { like, .. } = x.edit {
+            at = like;
+        }
         for _ in 0..4 {
             let op = self.m.instr(at).opcode;
             if !matches!(
@@ -1087,6 +1236,9 @@ impl<'a> Context<'a> {
                 | Edit::Offset { .. }
                 | Edit::Relayout { .. }
                 | Edit::Add { .. }
+                | Edit::Permute { .. }
+                | Edit::Times { .. }
+                | Edit::Coordinate { .. }
         )
     }
 
@@ -1118,6 +1270,8 @@ impl<'a> Context<'a> {
             Edit::Coordinate { .. } => "wrong-mesh-axis",
             Edit::Offset { .. } => "wrong-offset",
             Edit::Add { .. } => "missing-operand",
+            Edit::Permute { .. } => "missing-collective-permute",
+            Edit::Times { .. } | Edit::TimesOperand { .. } => "missing-factor",
         }
     }
 
@@ -1228,8 +1382,28 @@ impl<'a> Context<'a> {
             }
             Edit::Add { with } => format!("{} added to {at}", name(*with)),
             Edit::Swap => format!("the operands of {at} swapped"),
+            Edit::Permute { like } => {
+                format!("a collective-permute like {} after {at}", name(*like))
+            }
+            Edit::Times { with, .. } => format!("{at} multiplied by {}", name(*with)),
+            Edit::TimesOperand { operand, with, .. } => {
+                format!("operand {operand} of {at} multiplied by {}", name(*with))
+            }
         }
     }
+}
+
+/// Pairs to which each device that receives nothing is added: from itself, or
+/// (`ring`) from the devices that send nothing, in order.
+fn completed(pairs: &[(i64, i64)], n: i64, ring: bool) -> Vec<(i64, i64)> {
+    let mut out = pairs.to_vec();
+    let idle: Vec<i64> = (0..n).filter(|k| pairs.iter().all(|p| p.1 != *k)).collect();
+    let mut free = (0..n).filter(|k| pairs.iter().all(|p| p.0 != *k));
+    for k in idle {
+        let from = if ring { free.next() } else { Some(k) };
+        out.extend(from.map(|f| (f, k)));
+    }
+    out
 }
 
 fn fraction(f: f64) -> String {

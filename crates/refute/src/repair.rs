@@ -116,7 +116,7 @@ pub fn search(
             likely.push((c, m));
             if stop.is_none() && proved.is_empty() {
                 // The prover may not know this family: do not try everything.
-                stop = Some((now * 3).max(Duration::from_secs(1)));
+                stop = Some((now * 3).max(Duration::from_secs(3)));
             }
         }
     }
