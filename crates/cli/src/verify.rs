@@ -71,7 +71,9 @@ pub(crate) fn run(a: &VerifyArgs) -> anyhow::Result<Exit> {
         witness: witness.as_deref(),
     };
     let report = if a.json {
-        json::render(&subject)?
+        let related =
+            a.relations.then(|| scalify_prove::verify_related(&base, &dist, &claim, &options).1);
+        json::render_with(&subject, related.as_deref())?
     } else {
         let mut options = text::TextOptions {
             color: output::stdout_color(a.color),
@@ -145,7 +147,7 @@ fn claim(a: &VerifyArgs) -> anyhow::Result<Claim> {
     Ok(claim)
 }
 
-fn spec_file(path: &Path) -> anyhow::Result<Claim> {
+pub(crate) fn spec_file(path: &Path) -> anyhow::Result<Claim> {
     let name = path.display();
     let size = std::fs::metadata(path).with_context(|| format!("cannot read {name}"))?.len();
     anyhow::ensure!(size <= MAX_SPEC, "{name} is too big for a spec file");

@@ -125,6 +125,51 @@ pub(crate) fn relation(
     })
 }
 
+/// Time for working out the layouts of relations.
+const LAYOUT_TIME: std::time::Duration = std::time::Duration::from_secs(5);
+/// Baseline instructions listed per distributed one.
+const MAX_COUNTERPARTS: usize = 8;
+
+/// How every lifted distributed instruction stands to the baseline.
+pub(crate) fn all(a: &mut Attempt, base: &Module, dist: &Module) -> Vec<Related> {
+    let start = std::time::Instant::now();
+    let mut at = vec![usize::MAX; dist.instrs.len()];
+    let mut out: Vec<Related> = Vec::new();
+    for rec in 0..a.dist.len() {
+        let r = &a.dist[rec];
+        let (instr, brec) = (r.instr, r.base);
+        let standing = match brec {
+            Some(_) => Standing::Related,
+            None if r.known(&a.dist) => Standing::Free,
+            None => Standing::Unrelated,
+        };
+        let Some(slot) = at.get_mut(instr.0 as usize) else { continue };
+        if *slot == usize::MAX {
+            *slot = out.len();
+            out.push(Related { dist: instr, standing, to: Vec::new() });
+        }
+        let k = *slot;
+        // One unrelated visit makes the instruction unrelated.
+        if standing == Standing::Unrelated {
+            out[k].standing = standing;
+        }
+        let Some(bi) = brec.and_then(|b| a.base.get(b as usize)).map(|b| b.instr) else { continue };
+        if out[k].to.len() >= MAX_COUNTERPARTS || out[k].to.iter().any(|t| t.base == bi) {
+            continue;
+        }
+        let timely = start.elapsed() < LAYOUT_TIME;
+        let found = if timely { relation(a, base, dist, rec as u32) } else { None };
+        out[k].to.push(found.unwrap_or_else(|| Relation {
+            base: bi,
+            dims: Vec::new(),
+            partial: Vec::new(),
+            bijection: Vec::new(),
+            text: format!("%{}", base.name_of(bi)),
+        }));
+    }
+    out
+}
+
 /// The placement under which a distributed value is the blocks of a given
 /// baseline value, if one that the shapes allow is.
 pub(crate) fn plain(
