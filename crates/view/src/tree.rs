@@ -373,8 +373,52 @@ impl Builder<'_> {
         self.sections(list)
     }
 
+    /// Cuts a long list where few values cross. Large repeats stay in sight:
+    /// only the stretches between them are cut.
+    fn sections(&mut self, list: Vec<Entry>) -> Vec<Entry> {
+        if list.len() <= MAX_ITEMS {
+            return list;
+        }
+        let big = |b: &Self, e: &Entry| match e.item {
+            Item::Group(g) => {
+                let g = &b.groups[g as usize];
+                g.kind == Kind::Repeat && g.size as usize >= MAX_ITEMS
+            }
+            Item::Node(_) => false,
+        };
+        let cuts = list.iter().filter(|e| big(self, e)).count();
+        if cuts == 0 || cuts > MAX_ITEMS / 3 {
+            return self.cut(list);
+        }
+        let mut out: Vec<Entry> = Vec::new();
+        let mut stretch: Vec<Entry> = Vec::new();
+        let mut part = 0;
+        for e in list {
+            if !big(self, &e) {
+                stretch.push(e);
+                continue;
+            }
+            self.stretch(&mut out, &mut stretch, &mut part);
+            out.push(e);
+        }
+        self.stretch(&mut out, &mut stretch, &mut part);
+        if out.len() > MAX_ITEMS { self.cut(out) } else { out }
+    }
+
+    /// A stretch between large repeats, as one part if it is long.
+    fn stretch(&mut self, out: &mut Vec<Entry>, stretch: &mut Vec<Entry>, part: &mut u32) {
+        let list = std::mem::take(stretch);
+        if list.len() <= 12 {
+            out.extend(list);
+            return;
+        }
+        *part += 1;
+        let list = self.cut(list);
+        out.push(self.group(Kind::Section, format!("part {part}"), 1, &list));
+    }
+
     /// Cuts a long list where few values cross.
-    fn sections(&mut self, mut list: Vec<Entry>) -> Vec<Entry> {
+    fn cut(&mut self, mut list: Vec<Entry>) -> Vec<Entry> {
         while list.len() > MAX_ITEMS {
             let (_, cross) = self.wiring(&list);
             let mut next = Vec::new();

@@ -66,6 +66,7 @@ class Graph {
     /** @type {Uint32Array|null} */ this.userFirst = null;
     this.userTo = new Uint32Array(0);
     /** @type {Map<string, number>|null} */ this.byName = null;
+    /** Shardings that the prover found. @type {Map<number, {kind:string, dims:string[]}>} */ this.derived = new Map();
   }
   /** @param {number} i */ op(i) { return /** @type {string} */ (this.c.opcodes[this.c.op[i]]); }
   /** @param {number} i */ shape(i) { return /** @type {string} */ (this.c.strings[this.c.shape[i]]); }
@@ -111,7 +112,9 @@ class Graph {
   /** @param {number} i @returns {{kind:string, dims:string[]}|null} */
   badge(i) {
     const b = this.badges.get(i);
-    return b === undefined ? null : { kind: this.c.badges[b][0], dims: this.c.badges[b][1] };
+    const found = this.derived.get(i);
+    if (b === undefined || (found && this.c.badges[b][0] === "manual")) return found || null;
+    return { kind: this.c.badges[b][0], dims: this.c.badges[b][1] };
   }
   /** @param {number} i @returns {[boolean, number[][]]|null} pairs?, device ids */
   deviceGroups(i) {
@@ -143,7 +146,9 @@ class Graph {
       }
       if (op === "iota") return "iota";
       if (op === "parameter") {
-        const n = (this.opName(i) && !this.opName(i).includes("/") ? this.opName(i) : this.names[i]);
+        // Arguments of the whole program have names; others share one.
+        const own = this.c.comp[i] === this.c.entry && this.opName(i) && !this.opName(i).includes("/");
+        const n = own ? this.opName(i) : this.names[i];
         return n.length > 14 ? n.slice(0, 13) + "…" : n;
       }
       if (op === "get-tuple-element" && this.op(this.operands(i)[0]) === "parameter") {

@@ -34,7 +34,7 @@ class View {
     /** @type {Row|null} */ this.focus = null;
     /** @type {number[]} */ this.focusNodes = [];
     /** @type {Overlay|null} */ this.overlay = null;
-    /** @type {ImageData|null} */ this.miniImage = null;
+    /** @type {HTMLCanvasElement|null} */ this.miniImage = null;
     this.miniScale = 1;
     this.pending = false;
     this.worst = 0;
@@ -54,7 +54,9 @@ class View {
       for (const [key, it] of ring) {
         const calls = it >= 0 ? g.calls.get(it) : null;
         const row = it < 0 ? g.rows[-1 - it] : calls && calls.length === 1 ? g.rows[g.comps[calls[0]]] : null;
-        if (!row || row.kind === 2 || shown + row.items.length > 44 || (shown > 24 && depth > 0)) continue;
+        // A wrapper around a single call opens whatever the size.
+        const wrapper = calls && shown <= 16 && row && row.items.length <= 150 && ring.filter(([, x]) => g.calls.has(x)).length === 1;
+        if (!row || row.kind === 2 || (!wrapper && (shown + row.items.length > 44 || (shown > 24 && depth > 0)))) continue;
         if (it >= 0 && g.op(it) === "fusion" && shown > 12) continue;
         this.open.add(key);
         shown += row.items.length;
@@ -96,12 +98,17 @@ class View {
   /** @param {Box} b */
   canOpen(b) { return b.node >= 0 ? this.g.calls.has(b.node) : b !== this.scene.root; }
   size() { return [this.canvas.clientWidth, this.canvas.clientHeight]; }
-  fit(/** @type {Box} */ b = this.scene.root, most = 1.1) {
+  fit(/** @type {Box} */ b = this.scene.root, most = 1.1, least = 0.02) {
     const [w, h] = this.size();
     const s = Math.min(most, (w - 30) / b.w, (h - 60) / b.h);
-    const least = b === this.scene.root ? 0.35 : 0.02;
+
     this.cam.s = Math.max(s, least);
-    this.cam.x = b.x + b.w / 2 - w / 2 / this.cam.s;
+    let cx = b.x + b.w / 2;
+    if (b.w * this.cam.s > w && b.layout && b.kids.length) {
+      const top = b.kids.filter((k) => b.ly[1] >= k.y);
+      cx = top.reduce((a, k) => a + k.x + k.w / 2, 0) / top.length;
+    }
+    this.cam.x = cx - w / 2 / this.cam.s;
     // A graph that does not fit is read from its top.
     this.cam.y = s < least ? b.y - 30 / this.cam.s : b.y + b.h / 2 - h / 2 / this.cam.s;
     this.draw();
@@ -306,14 +313,26 @@ class View {
       ctx.font = "11px ui-monospace, monospace";
       ctx.fillStyle = k.faint;
       if (px > 14) ctx.fillText(clip(short(g.shape(b.node)), b.w / 6.4), cx, y + 26);
+      y += 26;
+      const src = g.source(b.node);
+      if (src) {
+        y += 12;
+        if (px > 24) { ctx.font = "9.5px system-ui, sans-serif"; ctx.fillText(clip(src, b.w / 5), cx, y); }
+      }
       const badge = g.badge(b.node);
-      if (badge && px > 16) this.badge(badge, cx, y + 40);
+      if (badge && px > 16) this.badge(badge, cx, y + 14);
     }
     ctx.textAlign = "left";
     if (value && value.glyph && px > 12) {
       ctx.fillStyle = value.color;
-      ctx.font = "700 13px system-ui, sans-serif";
-      ctx.fillText(value.glyph, b.x + 4, b.y + b.h - 8);
+      ctx.beginPath();
+      ctx.arc(b.x + b.w - 3, b.y + 3, 7, 0, 7);
+      ctx.fill();
+      ctx.fillStyle = "#fff";
+      ctx.font = "700 11px system-ui, sans-serif";
+      ctx.textAlign = "center";
+      ctx.fillText(value.glyph, b.x + b.w - 3, b.y + 3.5);
+      ctx.textAlign = "left";
     }
   }
   /** @param {Box} b */
@@ -442,8 +461,10 @@ class View {
       c.height = Math.round(H * dpr);
       c.style.width = W + "px";
       c.style.height = H + "px";
+      this.miniImage = /** @type {HTMLCanvasElement} */ (el("canvas", { width: c.width, height: c.height }));
+      this.miniScale = s;
+      const m = /** @type {CanvasRenderingContext2D} */ (this.miniImage.getContext("2d"));
       m.setTransform(dpr, 0, 0, dpr, 0, 0);
-      m.clearRect(0, 0, W, H);
       m.translate((W - root.w * s) / 2, (H - root.h * s) / 2);
       const all = this.scene.boxes, step = Math.max(1, Math.floor(all.length / 6000));
       for (let i = 0; i < all.length; i++) {
@@ -454,10 +475,10 @@ class View {
         m.globalAlpha = b.open ? 1 : 0.75;
         m.fillRect(b.x * s, b.y * s, Math.max(1, b.w * s), Math.max(0.8, b.h * s));
       }
-      m.globalAlpha = 1;
-      this.miniImage = m.getImageData(0, 0, c.width, c.height);
-      this.miniScale = s;
-    } else m.putImageData(this.miniImage, 0, 0);
+    }
+    m.setTransform(1, 0, 0, 1, 0, 0);
+    m.clearRect(0, 0, c.width, c.height);
+    m.drawImage(/** @type {HTMLCanvasElement} */ (this.miniImage), 0, 0);
     m.setTransform(dpr, 0, 0, dpr, 0, 0);
     m.translate((W - root.w * s) / 2, (H - root.h * s) / 2);
     m.strokeStyle = this.k.accent;

@@ -32,7 +32,7 @@ class App {
     this.passBox = el("div", { id: "passes" });
     const themes = el("button", { title: "Light or dark (d)", onclick: () => this.theme() }, ["◐"]);
     const fit = el("button", { title: "Whole graph (f)", onclick: () => this.views.forEach((v) => { this.unfocus(v); v.fit(); }) }, ["⤢"]);
-    const collapse = el("button", { title: "Close all groups", onclick: () => this.views.forEach((v) => { v.open.clear(); v.openSome(); v.rebuild(); v.fit(); this.remember(); }) }, ["⊟"]);
+    const collapse = el("button", { title: "Close all groups", onclick: () => this.views.forEach((v) => { v.open.clear(); v.openSome(); v.rebuild(); v.fit(undefined, 1.1, 0.72); this.remember(); }) }, ["⊟"]);
     this.bar = el("header", {}, [el("strong", { id: "title", title: facts.title }, [facts.title]), this.search, this.count, el("label", {}, ["colour ", this.overlaySelect]), this.stepBox, collapse, fit, themes]);
     document.body.append(this.bar, this.passBox, el("div", { id: "body" }, [this.holders, this.side]), this.legend);
     /** @type {View} */ this.active = /** @type {any} */ (null);
@@ -60,11 +60,14 @@ class App {
     if (passes) this.passBar();
     this.captions();
     this.listOverlays(this.relations ? "verdict" : "");
-    this.views.forEach((v) => v.fit());
+    // Readable first; `f` shows everything.
+    this.views.forEach((v) => v.fit(undefined, 1.1, 0.72));
     this.panel(this.active);
+    if (this.relations && this.relations.guilty >= 0) { this.select(this.views[1], this.relations.guilty, true); }
     document.addEventListener("keydown", (e) => this.key(e));
     window.addEventListener("hashchange", () => { if (location.hash.slice(1) !== this.written) this.restore(); });
     await this.restore();
+    /** @type {any} */ (window).scalifyReady = performance.now();
     document.documentElement.dataset.ready = "1";
   }
   captions() {
@@ -116,7 +119,7 @@ class App {
       other.partners = list;
       other.selected = -1;
       view.partners = [];
-      if (list.length) other.reveal(list[0], true);
+      if (list.length) other.reveal(list[0], true); else if (node >= 0) this.follow(view);
       other.draw();
     }
     this.panel(view);
@@ -241,7 +244,7 @@ class App {
     view.partners = [];
     const keep = this.overlayName;
     this.listOverlays(keep || "changed by this pass");
-    view.fit();
+    view.fit(undefined, 1.1, 0.5);
     this.passText(before ? `· ${fresh} new, ${gone} gone, ${changed} changed` : "");
     this.panel(view);
     this.remember();

@@ -124,6 +124,12 @@ class Relations {
       this.standing.set(d, r.standing);
       add(d, r.to);
     }
+    for (const [d, list] of this.raw) {
+      const r = list[0];
+      if (!r.dims || !r.dims.length || r.dims.some((/** @type {any} */ x) => x.kind === "other")) continue;
+      const dims = r.dims.map((/** @type {any} */ x) => (x.kind === "sharded" ? x.axes.join("·") : ""));
+      dist.derived.set(d, { kind: r.partial && r.partial.length ? "partial" : dims.some((/** @type {string} */ x) => x) ? "sharded" : "replicated", dims });
+    }
     this.complete = !!report.relations;
     const name = report.repairs && report.repairs[0] ? report.repairs[0].instruction : report.frontier && report.frontier[0] ? report.frontier[0].instruction : null;
     this.guilty = name === null ? -1 : dist.find(name);
@@ -143,7 +149,8 @@ function overlays(app, g, side) {
     out.set("verdict", () => {
       const names = ["free", "related", "downstream", "unmatched", "guilty"], v = values();
       for (let i = 0; i < g.n; i++) {
-        if (g.folded[i]) continue;
+        // A call is judged by what it calls.
+        if (g.folded[i] || (g.calls.has(i) && !(side === 0 ? rel.toDist : rel.toBase).has(i))) continue;
         if (side === 0) v[i] = rel.toDist.has(i) ? 1 : rel.complete ? 3 : NaN;
         else { const s = rel.standing.get(i); v[i] = s === "related" ? 1 : s === "free" ? 0 : s === "unrelated" ? 3 : NaN; }
       }
@@ -185,9 +192,9 @@ function overlays(app, g, side) {
       return new Overlay(g, field, v, words ? classes(names) : null);
     });
   }
-  if (g.mesh.length || g.badges.size) out.set("sharding", () => {
+  if (g.derived.size || g.badges.size) out.set("sharding", () => {
     const v = values(), names = ["replicated"];
-    for (const [i] of g.badges) {
+    for (const i of [...g.badges.keys(), ...g.derived.keys()]) {
       const b = g.badge(i);
       if (!b) continue;
       const t = b.kind === "sharded" ? b.dims.map((d, k) => (d ? `dim ${k} over ${d}` : "")).filter((d) => d).join(", ") || "replicated" : b.kind;

@@ -105,7 +105,7 @@ function moduleDetails(app, view) {
   }
   out.push(el("h2", {}, [g.c.module || g.name]));
   out.push(el("p", {}, [`${g.n.toLocaleString("en")} instructions in ${g.comps.length} computations`]));
-  if (g.mesh.length) out.push(el("section", {}, [el("h3", {}, ["Mesh " + g.mesh.map((m) => m.join("=")).join(", ")]), meshPicture(g, null)]));
+  if (g.mesh.length) out.push(el("section", {}, [el("h3", {}, ["Mesh " + (g.mesh.filter((m) => m[1] > 1).map((m) => m.join("=")).join(", ") || "of one device")]), meshPicture(g, null)]));
   if (colls.length) out.push(el("section", {}, [el("h3", {}, ["Collectives"]), ...colls.map(([o, n]) => el("p", {}, [el("a", { href: "#", onclick: (/** @type {Event} */ e) => { e.preventDefault(); app.query("op:" + o); } }, [o]), ` ${n}`]))]));
   out.push(el("section", {}, [el("h3", {}, ["Opcodes"]), el("p", { className: "mono small" }, [top.slice(0, 24).map(([o, n]) => `${o} ${n}`).join(" · ")])]));
   out.push(el("section", { className: "help" }, [el("h3", {}, ["Keys"]), el("p", {}, ["/ search · n p next, previous hit · arrows move along edges · Enter open or close · f whole graph · + − zoom · t tags · m minimap · o next colouring · d dark · [ ] passes · Esc clear"]),
@@ -116,9 +116,10 @@ function moduleDetails(app, view) {
 /** The mesh with the devices of each group in one colour and letter.
  * @param {Graph} g @param {[boolean, number[][]]|null} groups */
 function meshPicture(g, groups) {
+  const axes = g.mesh.filter((m) => m[1] > 1);
   const most = groups ? Math.max(0, ...groups[1].flat()) + 1 : 0;
-  const n = Math.max(most, g.mesh.reduce((a, m) => a * m[1], 1));
-  const cols = g.mesh.length && g.mesh.reduce((a, m) => a * m[1], 1) === n ? g.mesh[g.mesh.length - 1][1] : Math.min(n, 8);
+  const n = Math.max(most, axes.reduce((a, m) => a * m[1], 1));
+  const cols = axes.length && axes.reduce((a, m) => a * m[1], 1) === n ? axes[axes.length - 1][1] : Math.min(n, 8);
   if (n > 512) return el("p", { className: "faint" }, [`${n} devices; ` + (groups ? `first group ${groups[1][0].slice(0, 16).join(", ")}${groups[1][0].length > 16 ? ", …" : ""}` : "")]);
   const C = n > 64 ? 20 : 30, rows = Math.ceil(n / cols), L = 62, T = 16;
   const NS = "http://www.w3.org/2000/svg";
@@ -134,13 +135,13 @@ function meshPicture(g, groups) {
   };
   const of = new Map();
   if (groups && !groups[0]) groups[1].forEach((ids, k) => ids.forEach((d) => of.set(d, k)));
-  const last = g.mesh[g.mesh.length - 1];
+  const last = axes[axes.length - 1];
   if (last && cols === last[1]) add("text", { x: L, y: 11, class: "axis" }, `${last[0]} →`);
   for (let r = 0; r < rows; r++) {
-    if (g.mesh.length > 1 && cols === last[1]) {
+    if (axes.length > 1 && cols === last[1]) {
       let rest = r;
       const c = [];
-      for (let a = g.mesh.length - 2; a >= 0; a--) { c.unshift(`${g.mesh[a][0]}${rest % g.mesh[a][1]}`); rest = Math.floor(rest / g.mesh[a][1]); }
+      for (let a = axes.length - 2; a >= 0; a--) { c.unshift(`${axes[a][0]}${rest % axes[a][1]}`); rest = Math.floor(rest / axes[a][1]); }
       add("text", { x: L - 6, y: T + r * C + C / 2 + 4, "text-anchor": "end", class: "axis" }, c.join(" "));
     }
     for (let c = 0; c < cols && r * cols + c < n; c++) {

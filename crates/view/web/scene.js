@@ -70,6 +70,8 @@ class Scene {
     const op = g.op(node).length + (this.g.reducers.has(node) ? 5 : 0);
     let w = Math.max(op * 7.2, shape.length * 6.4) + 22;
     let h = 34;
+    const src = g.source(node);
+    if (src) { h += 12; w = Math.max(w, src.length * 5.3 + 14); }
     const b = g.badge(node);
     if (b) { w += 6; h += 14; }
     if (this.tags) {
