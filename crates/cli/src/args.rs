@@ -107,6 +107,8 @@ pub(crate) struct VerifyArgs {
     #[arg(short, long)]
     pub(crate) quiet: bool,
     #[command(flatten)]
+    pub(crate) reports: crate::reports::ReportArgs,
+    #[command(flatten)]
     pub(crate) refute: RefuteArgs,
 }
 

@@ -16,6 +16,7 @@ mod output;
 mod progress;
 mod recheck;
 mod replay;
+mod reports;
 mod run;
 mod verify;
 mod view;

@@ -2,7 +2,7 @@
 
 use crate::args::VerifyArgs;
 use crate::progress::Bar;
-use crate::{Exit, explain, input, output};
+use crate::{Exit, explain, input, output, reports};
 use anyhow::Context as _;
 use scalify_claim::{Claim, FileFormat, Mesh, ParseError, parse_spec_file};
 use scalify_prove::outcome::Verdict;
@@ -83,7 +83,9 @@ pub(crate) fn run(a: &VerifyArgs) -> anyhow::Result<Exit> {
         };
         text::render(&subject, &mut options)
     };
+    let more = reports::write(a, &subject);
     output::stdout(&report)?;
+    output::stdout(&more?)?;
     saved?;
     // Freeing two big modules takes longer than leaving that to the system.
     std::mem::forget((base, dist));
