@@ -256,7 +256,7 @@ fn dump(path: PathBuf) -> Option<Dump> {
     // The step is the first part of four digits; the name before it may hold dots.
     let parts: Vec<&str> = rest.split('.').collect();
     let digits = |p: &&str| p.len() >= 4 && p.bytes().all(|b| b.is_ascii_digit());
-    let at = parts.iter().position(|p| digits(&p));
+    let at = parts.iter().position(digits);
     match at {
         Some(k) if k > 0 => Some(Dump {
             module: format!("module_{number}.{}", parts[..k].join(".")),

@@ -69,9 +69,9 @@ pub fn render(s: &Subject<'_>, sources: &mut Sources) -> Result<String, serde_js
     let r: Value = serde_json::from_str(&json::render(s)?)?;
     let verdict = text(&r, "verdict");
     let mut o = String::with_capacity(64 << 10);
-    let _ = write!(
+    let _ = writeln!(
         o,
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width\">\n<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n<title>{} · {}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<header class=\"{verdict}\">\n",
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width\">\n<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n<title>{} · {}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<header class=\"{verdict}\">",
         verdict.to_uppercase(),
         esc(text(&r["dist"], "file")),
     );
@@ -81,9 +81,9 @@ pub fn render(s: &Subject<'_>, sources: &mut Sources) -> Result<String, serde_js
         "refuted" => "✗",
         _ => "?",
     };
-    let _ = write!(
+    let _ = writeln!(
         o,
-        "<h1>{sign} {}{}</h1>\n<p class=\"answer\">{}</p>\n<p class=\"files\"><code>{}</code> against <code>{}</code>{}</p>\n</header>\n<main>\n",
+        "<h1>{sign} {}{}</h1>\n<p class=\"answer\">{}</p>\n<p class=\"files\"><code>{}</code> against <code>{}</code>{}</p>\n</header>\n<main>",
         verdict.to_uppercase(),
         if grade.is_empty() { String::new() } else { format!(" <small>({grade})</small>") },
         esc(&answer(s, &r)),
@@ -137,7 +137,7 @@ fn snippet(o: &mut String, f: &Value, sources: &mut Sources) {
     for (n, t) in lines {
         let t: String = t.chars().take(300).collect();
         let class = if n == line { " class=\"here\"" } else { "" };
-        let _ = write!(o, "<span{class}>{n:5}  {}</span>\n", esc(&t));
+        let _ = writeln!(o, "<span{class}>{n:5}  {}</span>", esc(&t));
     }
     o.push_str("</pre>\n");
 }
@@ -151,9 +151,9 @@ fn fault(o: &mut String, r: &Value, sources: &mut Sources) {
     let first = guilty.and_then(|g| frontier.iter().find(|f| text(f, "instruction") == g));
     let first = first.or(frontier.first());
     let Some(f) = first else { return };
-    let _ = write!(
+    let _ = writeln!(
         o,
-        "<section>\n<h2>Where it goes wrong</h2>\n<p><code>%{}</code> = {} <code>{}</code></p>\n<p>{}{}</p>\n",
+        "<section>\n<h2>Where it goes wrong</h2>\n<p><code>%{}</code> = {} <code>{}</code></p>\n<p>{}{}</p>",
         esc(text(f, "instruction")),
         esc(text(f, "opcode")),
         esc(text(f, "shape")),
@@ -193,9 +193,9 @@ fn fault(o: &mut String, r: &Value, sources: &mut Sources) {
     if !rest.is_empty() {
         o.push_str("<details><summary>Further instructions without counterpart</summary>\n<ul>\n");
         for x in rest {
-            let _ = write!(
+            let _ = writeln!(
                 o,
-                "<li><code>%{}</code> {}: {}</li>\n",
+                "<li><code>%{}</code> {}: {}</li>",
                 esc(text(x, "instruction")),
                 esc(text(x, "opcode")),
                 esc(text(x, "reason"))
@@ -217,7 +217,7 @@ fn repairs(o: &mut String, s: &Subject<'_>, r: &Value) {
         if k == 1 {
             o.push_str("<details><summary>Other repairs</summary>\n");
         }
-        let _ = write!(o, "<p>{}</p>\n", esc(text(v, "sentence")));
+        let _ = writeln!(o, "<p>{}</p>", esc(text(v, "sentence")));
         o.push_str(&difference(s, x));
     }
     if all.len() > 1 {
@@ -250,10 +250,10 @@ fn difference(s: &Subject<'_>, x: &scalify_refute::Repair) -> String {
     }
     let mut o = String::from("<pre class=\"diff\">");
     for l in gone {
-        let _ = write!(o, "<span class=\"minus\">- {}</span>\n", esc(l));
+        let _ = writeln!(o, "<span class=\"minus\">- {}</span>", esc(l));
     }
     for l in new {
-        let _ = write!(o, "<span class=\"plus\">+ {}</span>\n", esc(l));
+        let _ = writeln!(o, "<span class=\"plus\">+ {}</span>", esc(l));
     }
     o.push_str("</pre>\n");
     o
@@ -275,16 +275,16 @@ fn counterexample(o: &mut String, s: &Subject<'_>, r: &Value) {
     if c["reduced"] == Value::Bool(true) {
         o.push_str("<p>Found on the same programs at reduced sizes.</p>\n");
     }
-    let _ = write!(
+    let _ = writeln!(
         o,
-        "<p>Inputs drawn as {}, seed {}.</p>\n<table><tr><th>input</th><th>shape</th><th>min</th><th>max</th><th>mean</th></tr>\n",
+        "<p>Inputs drawn as {}, seed {}.</p>\n<table><tr><th>input</th><th>shape</th><th>min</th><th>max</th><th>mean</th></tr>",
         esc(text(c, "draw")),
         c["seed"]
     );
     for i in list(c, "inputs").iter().take(MAX_ROWS) {
-        let _ = write!(
+        let _ = writeln!(
             o,
-            "<tr><td>#{} {}</td><td><code>{}</code></td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
+            "<tr><td>#{} {}</td><td><code>{}</code></td><td>{}</td><td>{}</td><td>{}</td></tr>",
             i["index"],
             esc(text(i, "name")),
             esc(text(i, "shape")),
@@ -295,9 +295,9 @@ fn counterexample(o: &mut String, s: &Subject<'_>, r: &Value) {
     }
     o.push_str("</table>\n<h3>Outputs that differ</h3>\n<table><tr><th>output</th><th>worst at</th><th>device</th><th>expected</th><th>actual</th><th>rounding explains</th><th>elements</th></tr>\n");
     for d in list(c, "outputs").iter().take(MAX_ROWS) {
-        let _ = write!(
+        let _ = writeln!(
             o,
-            "<tr><td>#{} {}</td><td><code>{}</code></td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{} of {}</td></tr>\n",
+            "<tr><td>#{} {}</td><td><code>{}</code></td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{} of {}</td></tr>",
             d["output"],
             esc(text(d, "name")),
             d["index"],
@@ -324,9 +324,9 @@ fn outputs(o: &mut String, s: &Subject<'_>, r: &Value) {
         let rel = x.get("relation").filter(|v| !v.is_null());
         let why = rel.map_or_else(|| esc(text(x, "reason")), |v| esc(text(v, "text")));
         let pic = rel.filter(|_| all.len() <= 24).map(|v| layout::picture(v, list(r, "mesh")));
-        let _ = write!(
+        let _ = writeln!(
             o,
-            "<tr><td>#{} {}</td><td class=\"{v}\">{v}</td><td><code>{}</code></td><td><code>%{}</code></td><td><code>%{}</code></td><td>{}{why}</td></tr>\n",
+            "<tr><td>#{} {}</td><td class=\"{v}\">{v}</td><td><code>{}</code></td><td><code>%{}</code></td><td><code>%{}</code></td><td>{}{why}</td></tr>",
             x["index"],
             esc(text(x, "name")),
             esc(text(x, "shape")),
@@ -338,7 +338,7 @@ fn outputs(o: &mut String, s: &Subject<'_>, r: &Value) {
     }
     o.push_str("</table>\n");
     if all.len() > MAX_ROWS {
-        let _ = write!(o, "<p>and {} more</p>\n", all.len() - MAX_ROWS);
+        let _ = writeln!(o, "<p>and {} more</p>", all.len() - MAX_ROWS);
     }
     let _ = s;
     o.push_str("</section>\n");
@@ -349,9 +349,9 @@ fn notes(o: &mut String, r: &Value) {
         if items.is_empty() {
             return;
         }
-        let _ = write!(o, "<section>\n<h2>{title}</h2>\n<ul>\n");
+        let _ = writeln!(o, "<section>\n<h2>{title}</h2>\n<ul>");
         for i in items.iter().take(MAX_ROWS) {
-            let _ = write!(o, "<li>{i}</li>\n");
+            let _ = writeln!(o, "<li>{i}</li>");
         }
         o.push_str("</ul>\n</section>\n");
     };
@@ -386,9 +386,9 @@ fn notes(o: &mut String, r: &Value) {
 
 fn time(o: &mut String, r: &Value) {
     let st = &r["stats"];
-    let _ = write!(
+    let _ = writeln!(
         o,
-        "<footer>{} + {} instructions, {} terms, {} devices; proving took {} s{}. scalify {}</footer>\n",
+        "<footer>{} + {} instructions, {} terms, {} devices; proving took {} s{}. scalify {}</footer>",
         st["base_instructions"],
         st["dist_instructions"],
         st["classes"],

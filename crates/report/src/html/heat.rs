@@ -82,23 +82,23 @@ fn draw(s: &Subject<'_>) -> Option<String> {
     };
     let (lo, hi) = range(&|p| p.1.values.iter().chain(&p.2.values).copied().collect());
     let (_, worst) = range(&|p| p.3.values.clone());
-    let _ = write!(
+    let _ = writeln!(
         o,
-        "<div class=\"heat\" style=\"grid-template-columns: auto auto auto auto\">\n<span></span><b>expected</b><b>actual</b><b>difference</b>\n"
+        "<div class=\"heat\" style=\"grid-template-columns: auto auto auto auto\">\n<span></span><b>expected</b><b>actual</b><b>difference</b>"
     );
     for (k, e, a, x) in &planes {
-        let _ = write!(
+        let _ = writeln!(
             o,
-            "<b>device {k}</b>{}{}{}\n",
+            "<b>device {k}</b>{}{}{}",
             map(e, lo, hi, 220),
             map(a, lo, hi, 220),
             map(x, 0.0, worst, 15)
         );
     }
     let n = |x| crate::values::number(x, 5);
-    let _ = write!(
+    let _ = writeln!(
         o,
-        "</div>\n<p class=\"legend\">Values from {} (light) to {} (dark); difference from 0 to {}. Black: NaN or infinite.{}</p>\n",
+        "</div>\n<p class=\"legend\">Values from {} (light) to {} (dark); difference from 0 to {}. Black: NaN or infinite.{}</p>",
         n(lo),
         n(hi),
         n(worst),
