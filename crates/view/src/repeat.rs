@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn other_wiring_is_no_repeat() {
         let keys = [1, 2, 3, 4, 1, 2, 3, 4];
-        let chain = |k: u32| if k % 4 == 0 { vec![] } else { vec![k - 1] };
+        let chain = |k: u32| if k.is_multiple_of(4) { vec![] } else { vec![k - 1] };
         let mut preds: Vec<Vec<u32>> = (0..8).map(chain).collect();
         let cross = [0; 8];
         assert_eq!(runs(&keys, &preds, &cross).len(), 1);
