@@ -22,6 +22,8 @@ pub(crate) enum Command {
     Verify(Box<VerifyArgs>),
     /// Evaluate the witness in a folder that `verify --witness` wrote
     Replay(ReplayArgs),
+    /// Write a page that shows one module, two side by side, or all passes of a dump
+    View(Box<crate::view::ViewArgs>),
     /// Run a module on the reference interpreter
     Run(Box<RunArgs>),
     /// Show what a module holds: signature, meshes, opcodes, collectives, sources
@@ -77,6 +79,9 @@ pub(crate) struct VerifyArgs {
     /// Write a JSON report (see docs/JSON.md)
     #[arg(long)]
     pub(crate) json: bool,
+    /// With --json: how every distributed instruction stands to the baseline
+    #[arg(long, requires = "json")]
+    pub(crate) relations: bool,
     /// Show how the relation of a distributed instruction was found
     #[arg(long, value_name = "INSTRUCTION")]
     pub(crate) explain: Option<String>,
@@ -101,6 +106,8 @@ pub(crate) struct VerifyArgs {
     /// Verdict only, no progress
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) reports: crate::reports::ReportArgs,
     #[command(flatten)]
     pub(crate) refute: RefuteArgs,
 }
@@ -241,7 +248,7 @@ fn number(text: &str) -> Result<(f64, &str), String> {
     }
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let (n, unit) = number(text)?;
     let scale = match unit {
         "ms" => 1e-3,

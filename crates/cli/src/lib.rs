@@ -16,8 +16,10 @@ mod output;
 mod progress;
 mod recheck;
 mod replay;
+mod reports;
 mod run;
 mod verify;
+mod view;
 
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
@@ -69,6 +71,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     };
     let result = match &cli.command {
         Command::Verify(a) => verify::run(a),
+        Command::View(a) => view::run(a),
         Command::Replay(a) => replay::run(a),
         Command::Run(a) => run::run(a),
         Command::Inspect(a) => inspect::run(a),

@@ -2,7 +2,7 @@
 
 use crate::args::VerifyArgs;
 use crate::progress::Bar;
-use crate::{Exit, explain, input, output};
+use crate::{Exit, explain, input, output, reports};
 use anyhow::Context as _;
 use scalify_claim::{Claim, FileFormat, Mesh, ParseError, parse_spec_file};
 use scalify_prove::outcome::Verdict;
@@ -71,7 +71,9 @@ pub(crate) fn run(a: &VerifyArgs) -> anyhow::Result<Exit> {
         witness: witness.as_deref(),
     };
     let report = if a.json {
-        json::render(&subject)?
+        let related =
+            a.relations.then(|| scalify_prove::verify_related(&base, &dist, &claim, &options).1);
+        json::render_with(&subject, related.as_deref())?
     } else {
         let mut options = text::TextOptions {
             color: output::stdout_color(a.color),
@@ -81,7 +83,9 @@ pub(crate) fn run(a: &VerifyArgs) -> anyhow::Result<Exit> {
         };
         text::render(&subject, &mut options)
     };
+    let more = reports::write(a, &subject);
     output::stdout(&report)?;
+    output::stdout(&more?)?;
     saved?;
     // Freeing two big modules takes longer than leaving that to the system.
     std::mem::forget((base, dist));
@@ -145,7 +149,7 @@ fn claim(a: &VerifyArgs) -> anyhow::Result<Claim> {
     Ok(claim)
 }
 
-fn spec_file(path: &Path) -> anyhow::Result<Claim> {
+pub(crate) fn spec_file(path: &Path) -> anyhow::Result<Claim> {
     let name = path.display();
     let size = std::fs::metadata(path).with_context(|| format!("cannot read {name}"))?.len();
     anyhow::ensure!(size <= MAX_SPEC, "{name} is too big for a spec file");

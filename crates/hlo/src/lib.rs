@@ -45,7 +45,7 @@ mod write;
 
 pub use error::ParseError;
 pub use escape::{from_bytes, to_bytes};
-pub use write::{WriteOptions, write};
+pub use write::{InstructionText, WriteOptions, write};
 
 use scalify_ir::Module;
 

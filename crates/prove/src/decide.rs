@@ -682,6 +682,17 @@ pub(crate) fn verify(
     claim: &Claim,
     options: &Options<'_>,
 ) -> Outcome {
+    verify_with(base, dist, claim, options, None)
+}
+
+/// See [`crate::verify_related`].
+pub(crate) fn verify_with(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    options: &Options<'_>,
+    related: Option<&mut Vec<Related>>,
+) -> Outcome {
     let t0 = Instant::now();
     let p = problem::setup(base, dist, claim);
     let (mut a, grade) = best(base, dist, claim, &p, options);
@@ -752,6 +763,9 @@ pub(crate) fn verify(
     }
     let regrouped =
         if all && grade != Some(Grade::Exact) { regrouped(&a, dist) } else { Vec::new() };
+    if let Some(out) = related {
+        *out = relate::all(&mut a, base, dist);
+    }
     let exhausted = a.stop.map(|s| match s {
         Stop::Time => "time",
         Stop::Nodes => "memory",

@@ -18,7 +18,7 @@ pub mod problem;
 pub mod relate;
 pub mod tv;
 
-use outcome::{ExplainStep, Outcome};
+use outcome::{ExplainStep, Outcome, Related};
 use scalify_claim::Claim;
 use scalify_ir::{InstrId, Module};
 use std::time::Duration;
@@ -50,21 +50,41 @@ const STACK: usize = 512 << 20;
 /// Verifies that `dist` computes `base` under `claim`. Both modules must be
 /// valid (`scalify_ir::validate`). An internal error is UNKNOWN, never more.
 pub fn verify(base: &Module, dist: &Module, claim: &Claim, options: &Options<'_>) -> Outcome {
-    on_big_stack(|| decide::verify(base, dist, claim, options)).unwrap_or_else(|| {
-        let note = "internal error of the prover: please report the two files".to_owned();
-        Outcome {
-            verdict: outcome::Verdict::Unknown,
-            grade: None,
-            assumptions: Vec::new(),
-            regrouped: Vec::new(),
-            outputs: Vec::new(),
-            frontier: Vec::new(),
-            mesh: Vec::new(),
-            notes: vec![note],
-            exhausted: Some("internal error"),
-            stats: outcome::Stats::default(),
-        }
-    })
+    on_big_stack(|| decide::verify(base, dist, claim, options)).unwrap_or_else(internal_error)
+}
+
+fn internal_error() -> Outcome {
+    let note = "internal error of the prover: please report the two files".to_owned();
+    Outcome {
+        verdict: outcome::Verdict::Unknown,
+        grade: None,
+        assumptions: Vec::new(),
+        regrouped: Vec::new(),
+        outputs: Vec::new(),
+        frontier: Vec::new(),
+        mesh: Vec::new(),
+        notes: vec![note],
+        exhausted: Some("internal error"),
+        stats: outcome::Stats::default(),
+    }
+}
+
+/// [`verify`], and how every distributed instruction stands to the baseline,
+/// in program order. The layouts of relations are worked out for a few seconds
+/// at most; after that they have no text.
+pub fn verify_related(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    options: &Options<'_>,
+) -> (Outcome, Vec<Related>) {
+    let mut related = Vec::new();
+    let found =
+        on_big_stack(|| decide::verify_with(base, dist, claim, options, Some(&mut related)));
+    match found {
+        Some(o) => (o, related),
+        None => (internal_error(), Vec::new()),
+    }
 }
 
 /// The steps behind the relation of a distributed instruction.

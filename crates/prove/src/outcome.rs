@@ -99,6 +99,30 @@ pub enum LayoutStep {
     Transpose(Vec<usize>),
 }
 
+/// How a distributed instruction stands to the baseline.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// It holds baseline values.
+    Related,
+    /// It needs no counterpart: constants, device ids, and tuples of related
+    /// values.
+    Free,
+    /// It holds a value that the baseline does not have.
+    Unrelated,
+}
+
+/// One distributed instruction and the baseline instructions it equals.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Related {
+    /// The distributed instruction.
+    pub dist: InstrId,
+    /// How it stands.
+    pub standing: Standing,
+    /// What it equals, each baseline instruction once; several where a called
+    /// computation is entered more than once.
+    pub to: Vec<Relation>,
+}
+
 /// Result for one output.
 #[derive(Clone, PartialEq, Debug)]
 pub struct OutputResult {

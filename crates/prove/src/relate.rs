@@ -4,9 +4,11 @@ use crate::decide::{Attempt, same_value};
 use crate::outcome::*;
 use crate::problem;
 use crate::tv::{Tv, TvOps};
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
 use scalify_claim::Placement;
 use scalify_ir::{InstrId, Module};
-use scalify_terms::{Lins, Subst};
+use scalify_terms::{ClassId, Coef, Lins, Subst};
 
 /// Relation of a proved output.
 pub(crate) fn output(
@@ -87,11 +89,22 @@ pub(crate) fn relation(
     dist: &Module,
     rec: u32,
 ) -> Option<Relation> {
+    let brec = a.dist.get(rec as usize)?.base?;
+    relation_to(a, base, dist, rec, brec)
+}
+
+/// [`relation`] to one of the baseline values of the class.
+fn relation_to(
+    a: &mut Attempt,
+    base: &Module,
+    dist: &Module,
+    rec: u32,
+    brec: u32,
+) -> Option<Relation> {
     let r = a.dist.get(rec as usize)?;
-    let brec = r.base?;
     let d = r.tv.clone()?;
     let instr = r.instr;
-    let b = a.base[brec as usize].tv.clone()?;
+    let b = a.base.get(brec as usize)?.tv.clone()?;
     let bi = a.base[brec as usize].instr;
     let (gs, ls) = (base.array(bi)?.dims.clone(), dist.array(instr)?.dims.clone());
     let mesh: Vec<(String, i64)> = a.dev.mesh.clone();
@@ -123,6 +136,76 @@ pub(crate) fn relation(
         bijection: steps.unwrap_or_default(),
         text,
     })
+}
+
+/// Time for working out the layouts of relations.
+const LAYOUT_TIME: std::time::Duration = std::time::Duration::from_secs(5);
+/// Baseline instructions listed per distributed one.
+const MAX_COUNTERPARTS: usize = 8;
+/// Of those, equal values of one visit.
+const MAX_ALIKE: usize = 4;
+
+/// How every lifted distributed instruction stands to the baseline.
+pub(crate) fn all(a: &mut Attempt, base: &Module, dist: &Module) -> Vec<Related> {
+    let start = std::time::Instant::now();
+    let mut at = vec![usize::MAX; dist.instrs.len()];
+    let mut out: Vec<Related> = Vec::new();
+    // Baseline records of each term: movement of data keeps the term.
+    let mut same: HashMap<(ClassId, Coef), Vec<u32>, FxBuildHasher> = HashMap::default();
+    for (k, r) in a.base.iter().enumerate() {
+        if let Some(t) = &r.tv {
+            same.entry((t.val.r.class, t.val.coef)).or_default().push(k as u32);
+        }
+    }
+    for rec in 0..a.dist.len() {
+        let r = &a.dist[rec];
+        let (instr, brec) = (r.instr, r.base);
+        let standing = match brec {
+            Some(_) => Standing::Related,
+            None if r.known(&a.dist) => Standing::Free,
+            None => Standing::Unrelated,
+        };
+        let Some(slot) = at.get_mut(instr.0 as usize) else { continue };
+        if *slot == usize::MAX {
+            *slot = out.len();
+            out.push(Related { dist: instr, standing, to: Vec::new() });
+        }
+        let k = *slot;
+        // One unrelated visit makes the instruction unrelated.
+        if standing == Standing::Unrelated {
+            out[k].standing = standing;
+        }
+        let Some(brec) = brec else { continue };
+        // Of equal values, those of the same operation; else the first.
+        let term = a.base.get(brec as usize).and_then(|b| b.tv.as_ref());
+        let list = term.and_then(|t| same.get(&(t.val.r.class, t.val.coef)));
+        let alike = |b: &u32| {
+            let b = base.instr(a.base[*b as usize].instr);
+            b.opcode == dist.instr(instr).opcode
+        };
+        let mut to: Vec<u32> = list
+            .map(|l| l.iter().copied().filter(alike).take(MAX_ALIKE).collect())
+            .unwrap_or_default();
+        if to.is_empty() {
+            to.push(brec);
+        }
+        for brec in to {
+            let Some(bi) = a.base.get(brec as usize).map(|b| b.instr) else { continue };
+            if out[k].to.len() >= MAX_COUNTERPARTS || out[k].to.iter().any(|t| t.base == bi) {
+                continue;
+            }
+            let timely = start.elapsed() < LAYOUT_TIME;
+            let found = if timely { relation_to(a, base, dist, rec as u32, brec) } else { None };
+            out[k].to.push(found.unwrap_or_else(|| Relation {
+                base: bi,
+                dims: Vec::new(),
+                partial: Vec::new(),
+                bijection: Vec::new(),
+                text: format!("%{}", base.name_of(bi)),
+            }));
+        }
+    }
+    out
 }
 
 /// The placement under which a distributed value is the blocks of a given

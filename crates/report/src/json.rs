@@ -13,7 +13,7 @@ use serde::Serialize;
 /// Version of the schema.
 pub const SCHEMA_VERSION: u32 = 1;
 /// Raised when fields are added; begins at 0 with each version.
-pub const SCHEMA_MINOR: u32 = 1;
+pub const SCHEMA_MINOR: u32 = 2;
 
 #[derive(Serialize)]
 struct Report<'a> {
@@ -35,6 +35,7 @@ struct Report<'a> {
     evidence: Option<example::Evidence>,
     not_evaluated: Option<&'a str>,
     witness: Option<&'a str>,
+    relations: Option<Vec<Related<'a>>>,
     notes: &'a [String],
     exhausted: Option<&'static str>,
     stats: Stats,
@@ -152,6 +153,13 @@ struct Operand<'a> {
 }
 
 #[derive(Serialize)]
+struct Related<'a> {
+    instruction: &'a str,
+    standing: &'static str,
+    to: Vec<Relation<'a>>,
+}
+
+#[derive(Serialize)]
 struct Counterpart<'a> {
     instruction: &'a str,
     opcode: &'static str,
@@ -247,6 +255,17 @@ fn item<'a>(s: &Subject<'a>, rank: usize, f: &'a o::FrontierItem) -> Item<'a> {
 /// # Errors
 /// None in practice; an error of the JSON writer is passed on.
 pub fn render(s: &Subject<'_>) -> Result<String, serde_json::Error> {
+    render_with(s, None)
+}
+
+/// [`render`] with how every distributed instruction stands to the baseline.
+///
+/// # Errors
+/// As [`render`].
+pub fn render_with(
+    s: &Subject<'_>,
+    relations: Option<&[o::Related]>,
+) -> Result<String, serde_json::Error> {
     let out = &s.decision.outcome;
     let module = |m: Side| if m == Side::Base { s.base } else { s.dist };
     let report = Report {
@@ -300,6 +319,19 @@ pub fn render(s: &Subject<'_>) -> Result<String, serde_json::Error> {
         evidence: example::evidence(s),
         not_evaluated: s.decision.unable.as_deref(),
         witness: s.witness,
+        relations: relations.map(|all| {
+            all.iter()
+                .map(|r| Related {
+                    instruction: names::name(s.dist, r.dist),
+                    standing: match r.standing {
+                        o::Standing::Related => "related",
+                        o::Standing::Free => "free",
+                        o::Standing::Unrelated => "unrelated",
+                    },
+                    to: r.to.iter().map(|t| relation(s.base, t)).collect(),
+                })
+                .collect()
+        }),
         notes: &out.notes,
         exhausted: out.exhausted,
         stats: Stats {

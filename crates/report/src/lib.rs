@@ -6,7 +6,9 @@
 //! **What may not:** decisions. Verdicts, order of the frontier and reasons
 //! come from `scalify-prove` as they are.
 
+pub mod html;
 pub mod json;
+pub mod machine;
 mod names;
 pub mod sources;
 pub mod text;

@@ -85,3 +85,17 @@ fn element(out: &mut String, t: DType, b: &[u8]) {
         }
     }
 }
+
+/// Appends the first `max` elements, separated by commas; true if there are
+/// more.
+pub(super) fn flat(out: &mut String, l: &Literal, max: usize) -> Option<bool> {
+    let (LiteralData::Dense(bytes), Shape::Array(a)) = (&l.data, &l.shape) else { return None };
+    let mut at = bytes.chunks_exact(a.dtype.literal_bytes().max(1));
+    for (i, b) in at.by_ref().take(max).enumerate() {
+        if i > 0 {
+            out.push_str(", ");
+        }
+        element(out, a.dtype, b);
+    }
+    Some(at.next().is_some())
+}

@@ -424,3 +424,47 @@ fn comma(out: &mut String, i: usize) {
 fn is_dict(s: &str) -> bool {
     s.starts_with('{') && crate::cursor::Cursor::new(s).braces_end(0) == Some(s.len())
 }
+
+/// Text of parts of single instructions, for viewers.
+pub struct InstructionText<'a>(Writer<'a>);
+
+impl<'a> InstructionText<'a> {
+    /// For the instructions of `m`.
+    pub fn new(m: &'a Module) -> Self {
+        const OPTIONS: WriteOptions = WriteOptions {
+            metadata: false,
+            layouts: true,
+            operand_shapes: false,
+            max_constant_elements: None,
+        };
+        InstructionText(Writer {
+            m,
+            opts: &OPTIONS,
+            out: String::new(),
+            shapes: Vec::new(),
+            metadata: Vec::new(),
+        })
+    }
+
+    /// Attributes as they stand after the operands, without metadata:
+    /// `dimensions={1}, to_apply=%add`. Empty if there are none.
+    pub fn attributes(&mut self, id: InstrId) -> &str {
+        let w = &mut self.0;
+        w.out.clear();
+        let m = w.m;
+        if let Some(i) = m.instrs.get(id.0 as usize) {
+            w.attributes(i);
+            w.common(i);
+        }
+        w.out.trim_start_matches(", ")
+    }
+
+    /// The first `max` elements of an array literal, row-major, and whether
+    /// there are more; `None` if the value is not known or is a tuple.
+    pub fn elements(&mut self, l: &scalify_ir::Literal, max: usize) -> Option<(&str, bool)> {
+        let w = &mut self.0;
+        w.out.clear();
+        let more = literal::flat(&mut w.out, l, max)?;
+        Some((&w.out, more))
+    }
+}
