@@ -29,6 +29,8 @@ const MAX_BITS: u64 = 4096;
 pub struct Coefs {
     values: Vec<BigRational>,
     ids: HashMap<BigRational, Coef, FxBuildHasher>,
+    /// Numbers met by [`Coefs::near`], by the top bits of their nearest float.
+    met: HashMap<u32, Vec<Coef>, FxBuildHasher>,
     products: HashMap<(Coef, Coef), Option<Coef>, FxBuildHasher>,
     sums: HashMap<(Coef, Coef), Option<Coef>, FxBuildHasher>,
 }
@@ -38,6 +40,7 @@ impl Default for Coefs {
         let mut c = Coefs {
             values: Vec::new(),
             ids: HashMap::default(),
+            met: HashMap::default(),
             products: HashMap::default(),
             sums: HashMap::default(),
         };
@@ -81,6 +84,43 @@ impl Coefs {
     /// Exactly a finite float; `None` for NaN and infinities.
     pub fn float(&mut self, v: f64) -> Option<Coef> {
         self.intern(BigRational::from_float(v)?)
+    }
+
+    /// True if the number is an `f32` (not too large or small), so that no
+    /// rounding is in it.
+    fn is_f32(&self, c: Coef) -> bool {
+        let x = self.to_f64(c);
+        x.is_finite() && f64::from(x as f32) == x && BigRational::from_float(x).as_ref() == Some(self.get(c))
+    }
+
+    /// The number met before that differs from `c` by at most four `f32`
+    /// unit roundoffs (2^-22, relative), if one of the two is no `f32`: then
+    /// the other may be its rounding. Else `c`, which counts as met. Two
+    /// different `f32` numbers are never taken for each other.
+    pub fn near(&mut self, c: Coef) -> Coef {
+        let x = self.to_f64(c);
+        if !x.is_finite() || x.abs() < 1e-30 || x.abs() > 1e30 {
+            return c;
+        }
+        // 20 bits of the fraction: at most neighbouring buckets are near.
+        let key = (x.to_bits() >> 32) as u32;
+        let limit = BigRational::new(BigInt::from(1), BigInt::from(1 << 22));
+        let own = self.is_f32(c);
+        for k in [key, key.wrapping_sub(1), key.wrapping_add(1)] {
+            for &d in self.met.get(&k).into_iter().flatten() {
+                if d == c {
+                    return c;
+                }
+                let (a, b) = (self.get(c), self.get(d));
+                let far = a.is_positive() != b.is_positive()
+                    || ((a / b) - BigRational::one()).abs() > limit;
+                if !far && !(own && self.is_f32(d)) {
+                    return d;
+                }
+            }
+        }
+        self.met.entry(key).or_default().push(c);
+        c
     }
 
     /// The integer value, if it is one and fits.
