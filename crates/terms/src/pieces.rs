@@ -150,6 +150,15 @@ impl Store {
         Some(Run { len, val: self.subst(v, &m)?, axis: Some(a) })
     }
 
+    /// Values of one class of which the reads move on by a fixed step: one
+    /// value over a new axis that counts them.
+    pub fn stack(&mut self, vals: &[Val]) -> Option<(Val, Ax)> {
+        let runs: Vec<Run> =
+            vals.iter().map(|v| Run { len: 1, val: v.clone(), axis: None }).collect();
+        let r = self.progression(&runs)?;
+        Some((r.val, r.axis?))
+    }
+
     /// Runs of one index each, all of one class, of which the reads move on by
     /// a fixed step (of any length): one run.
     fn progression(&mut self, flat: &[Run]) -> Option<Run> {
