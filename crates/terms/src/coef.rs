@@ -29,7 +29,7 @@ const MAX_BITS: u64 = 4096;
 pub struct Coefs {
     values: Vec<BigRational>,
     ids: HashMap<BigRational, Coef, FxBuildHasher>,
-    /// Numbers met by [`Coefs::near`], by the top bits of their nearest float.
+    /// Numbers met by [`Coefs::near`], by the bits of their nearest `f32`.
     met: HashMap<u32, Vec<Coef>, FxBuildHasher>,
     products: HashMap<(Coef, Coef), Option<Coef>, FxBuildHasher>,
     sums: HashMap<(Coef, Coef), Option<Coef>, FxBuildHasher>,
@@ -93,30 +93,23 @@ impl Coefs {
         x.is_finite() && f64::from(x as f32) == x && BigRational::from_float(x).as_ref() == Some(self.get(c))
     }
 
-    /// The number met before that differs from `c` by at most four `f32`
-    /// unit roundoffs (2^-22, relative), if one of the two is no `f32`: then
-    /// the other may be its rounding. Else `c`, which counts as met. Two
-    /// different `f32` numbers are never taken for each other.
+    /// The number met before of which `c` is the nearest `f32`, or that is the
+    /// nearest `f32` of `c`. Else `c`, which counts as met. Two different `f32`
+    /// numbers are never taken for each other, and neighbours of the nearest
+    /// one are other numbers.
     pub fn near(&mut self, c: Coef) -> Coef {
         let x = self.to_f64(c);
         if !x.is_finite() || x.abs() < 1e-30 || x.abs() > 1e30 {
             return c;
         }
-        // 20 bits of the fraction: at most neighbouring buckets are near.
-        let key = (x.to_bits() >> 32) as u32;
-        let limit = BigRational::new(BigInt::from(1), BigInt::from(1 << 22));
+        let key = (x as f32).to_bits();
         let own = self.is_f32(c);
-        for k in [key, key.wrapping_sub(1), key.wrapping_add(1)] {
-            for &d in self.met.get(&k).into_iter().flatten() {
-                if d == c {
-                    return c;
-                }
-                let (a, b) = (self.get(c), self.get(d));
-                let far = a.is_positive() != b.is_positive()
-                    || ((a / b) - BigRational::one()).abs() > limit;
-                if !far && !(own && self.is_f32(d)) {
-                    return d;
-                }
+        for &d in self.met.get(&key).into_iter().flatten() {
+            if d == c {
+                return c;
+            }
+            if own != self.is_f32(d) {
+                return d;
             }
         }
         self.met.entry(key).or_default().push(c);
@@ -305,5 +298,25 @@ mod tests {
         }
         let (six, four) = (c.int(6), c.int(-4));
         assert_eq!(c.gcd([six, four].into_iter()), c.int(2));
+    }
+
+    #[test]
+    fn a_float_stands_for_what_it_is_rounded_from() {
+        let mut c = Coefs::default();
+        let (a, b) = (c.float(f64::from(0.797_884_6f32)).unwrap(), c.float(f64::from(0.044_715f32)).unwrap());
+        let exact = c.mul(a, b).unwrap();
+        let folded = 0.797_884_6f32 * 0.044_715f32;
+        let near = c.float(f64::from(folded)).unwrap();
+        let next = c.float(f64::from(f32::from_bits(folded.to_bits() + 1))).unwrap();
+        assert_eq!(c.near(exact), exact);
+        assert_eq!(c.near(near), exact, "the product folded in f32");
+        assert_eq!(c.near(next), next, "its neighbour is another number");
+        // Two numbers that are no f32 stay apart, and so do two that are.
+        let two = c.int(1 << 40);
+        let tiny = c.inv(two).unwrap();
+        let other = c.add(exact, tiny).unwrap();
+        assert_eq!(c.near(other), other);
+        assert_eq!(c.near(a), a);
+        assert_eq!(c.near(b), b);
     }
 }
