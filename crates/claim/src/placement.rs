@@ -16,6 +16,10 @@ pub struct DimPlacement {
     pub tiles: u32,
     /// Tile of each device, by device id; empty if `tiles` is 1.
     pub tile_of_device: Arc<[u32]>,
+    /// Lengths of the sections of the global dimension that are tiled one by
+    /// one: a device holds its tile of the first, then of the second, ..
+    /// (fused weights, e.g. `[Q_d, K_d, V_d]`). Empty: one section.
+    pub sections: Arc<[i64]>,
 }
 
 /// Which tile of each dimension each device holds. Clones share the tables.
@@ -66,9 +70,27 @@ fn wrong<T>(text: impl Into<String>) -> Result<T, PlacementError> {
 }
 
 impl DimPlacement {
+    /// `(start, length)` in the global dimension of what a device holds, in
+    /// the order in which it holds it; lengths as if the tiles were even.
+    pub fn spans(&self, global: i64, device: u32) -> Vec<(i64, i64)> {
+        let t = i64::from(self.tile(device));
+        if self.sections.is_empty() {
+            let l = self.local(global);
+            return vec![(t * l, l)];
+        }
+        let mut at = 0;
+        let mut out = Vec::with_capacity(self.sections.len());
+        for &s in self.sections.iter() {
+            let l = s / i64::from(self.tiles.max(1));
+            out.push((at + t * l, l));
+            at += s;
+        }
+        out
+    }
+
     /// Not split.
     pub fn whole() -> Self {
-        DimPlacement { tiles: 1, tile_of_device: Arc::from([]) }
+        DimPlacement { tiles: 1, tile_of_device: Arc::from([]), sections: Arc::from([]) }
     }
 
     /// Tile of a device; 0 for devices out of range.
@@ -181,6 +203,9 @@ impl Placement {
 
 /// The mesh axes whose mixed radix, major first, is the tile number.
 fn axes_of(d: &DimPlacement, mesh: &Mesh) -> Option<Vec<String>> {
+    if !d.sections.is_empty() {
+        return None;
+    }
     if d.tiles == 1 {
         return Some(Vec::new());
     }
@@ -324,7 +349,11 @@ fn tiled(t: &TileAssignment, rank: usize, devices: u32) -> Result<Placement, Pla
                 *slot = (pos as i64 / stride % tiles) as u32;
             }
         }
-        dims.push(DimPlacement { tiles: *tiles as u32, tile_of_device: table.into() });
+        dims.push(DimPlacement {
+            tiles: *tiles as u32,
+            tile_of_device: table.into(),
+            sections: Arc::from([]),
+        });
     }
     Ok(Placement { dims, devices })
 }
@@ -510,7 +539,11 @@ impl PlacementCache {
                 }
             }
         }
-        let d = DimPlacement { tiles: tiles as u32, tile_of_device: table.into() };
+        let d = DimPlacement {
+            tiles: tiles as u32,
+            tile_of_device: table.into(),
+            sections: Arc::from([]),
+        };
         self.dims.insert(key, d.clone());
         Ok(d)
     }

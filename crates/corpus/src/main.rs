@@ -1,6 +1,10 @@
 //! `scalify-corpus DIR... [--form NAME]... [--only TEXT]... [-v]`: verdicts of
 //! all cases in the folders, by form, with the bars. `--layout third`: folders
-//! of partitioner records; forms are partitioners. `--refute`: prove, refute
+//! of partitioner records; forms are partitioners. `--layout files`: folders
+//! with two modules and no record. `--layout neuron`: folders `tpT_layerL`,
+//! each against `tp1_layerL`. A form `A:B` names the files of the baseline and
+//! of the distributed module, without `.hlo.txt`. `--seconds N`: time limit of
+//! a pair. `--refute`: prove, refute
 //! and repair (`--repair SECONDS` each), with the table of all three;
 //! `--wrong`: only pairs that are different.
 //! `--terms N`: the terms of
@@ -9,7 +13,7 @@
 use scalify_corpus::{Case, find, localised, module, third, word};
 use scalify_prove::Options;
 use scalify_prove::outcome::Verdict;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 #[allow(clippy::print_stdout)]
@@ -19,7 +23,8 @@ fn main() -> anyhow::Result<()> {
     let mut only: Vec<String> = Vec::new();
     let mut verbose = false;
     let mut terms = 0;
-    let mut records = false;
+    let mut layout = String::from("hand");
+    let mut seconds = 20.0;
     let mut refuting = false;
     let mut wrong_only = false;
     let mut plan = scalify_refute::Plan::default();
@@ -37,15 +42,28 @@ fn main() -> anyhow::Result<()> {
                 plan.repair = Duration::from_secs_f64(s);
             }
             "--wrong" => wrong_only = true,
-            "--layout" => records = args.next().is_some_and(|l| l == "third"),
+            "--layout" => layout = args.next().unwrap_or_default(),
+            "--seconds" => seconds = args.next().and_then(|d| d.parse().ok()).unwrap_or(20.0),
             "--each" => each = true,
             "--terms" => terms = args.next().and_then(|d| d.parse().ok()).unwrap_or(4),
             _ => dirs.push(a.into()),
         }
     }
+    let records = layout == "third";
     if forms.is_empty() {
-        let all: &[&str] =
-            if records { &["shardy", "gspmd"] } else { &["dist", "dist.body", "dist.spmd"] };
+        let all: &[&str] = match layout.as_str() {
+            "third" => &["shardy", "gspmd"],
+            "files" => &[
+                "before:after",
+                "base.input:tp.post_spmd",
+                "base.input:fsdp.post_spmd",
+                "base.input:base.opt",
+                "tp.post_spmd:tp.opt",
+                "fsdp.post_spmd:fsdp.opt",
+            ],
+            "neuron" => &["graph.hlo.0.pb"],
+            _ => &["dist", "dist.body", "dist.spmd"],
+        };
         forms = all.iter().map(|&f| f.to_owned()).collect();
     }
     let (mut right, mut proved, mut wrong, mut false_proofs) = (0, 0, 0, 0);
@@ -54,20 +72,21 @@ fn main() -> anyhow::Result<()> {
         let mut cases: Vec<PathBuf> =
             std::fs::read_dir(dir)?.filter_map(|e| e.ok().map(|e| e.path())).collect();
         cases.sort();
-        let marker = if records { "base.input.hlo.txt" } else { "case.json" };
-        for c in cases.into_iter().filter(|c| find(c, marker).is_some()) {
+        for c in cases.into_iter().filter(|c| c.is_dir()) {
             let name = c.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
             if !only.is_empty() && !only.iter().any(|o| name.contains(o.as_str())) {
                 continue;
             }
-            let bp = if records { marker } else { "base.hlo.txt" };
-            let Some(bp) = find(&c, bp) else { continue };
-            let base = module(&bp)?;
             for f in &forms {
-                let file =
-                    if records { format!("{f}.post_spmd.hlo.txt") } else { format!("{f}.hlo.txt") };
-                let Some(dp) = find(&c, &file) else { continue };
-                let case = if records { third::read(&c, f) } else { Case::read(&c) };
+                let Some((bp, dp)) = files(&c, &layout, f) else { continue };
+                let base = module(&bp)?;
+                let case = if records {
+                    third::read(&c, f.split(['.', ':']).next().unwrap_or(f))
+                } else if find(&c, "case.json").is_some() {
+                    Case::read(&c)
+                } else {
+                    Ok(Case::bare(&c))
+                };
                 let case = match case {
                     Ok(x) => x,
                     Err(e) => {
@@ -90,7 +109,7 @@ fn main() -> anyhow::Result<()> {
                 };
                 // The partitioner chooses the layout of outputs itself.
                 let mut claim = declared.clone();
-                if f.contains("spmd") || f.contains("opt") {
+                if !records && (f.contains("spmd") || f.contains("opt")) {
                     claim.outputs.clear();
                 }
                 if refuting {
@@ -101,7 +120,7 @@ fn main() -> anyhow::Result<()> {
                     continue;
                 }
                 let t = Instant::now();
-                let o = Options { time_limit: Some(Duration::from_secs(20)), ..Options::default() };
+                let o = Options { time_limit: Some(Duration::from_secs_f64(seconds)), ..Options::default() };
                 let out = scalify_prove::verify(&base, &dist, &claim, &o);
                 let ms = t.elapsed().as_secs_f64() * 1e3;
                 let same = case.expected == "equivalent";
@@ -199,4 +218,29 @@ fn main() -> anyhow::Result<()> {
         std::process::exit(1);
     }
     Ok(())
+}
+
+/// The files of a pair.
+fn files(case: &Path, layout: &str, form: &str) -> Option<(PathBuf, PathBuf)> {
+    // Constants may be elided in the text beside a proto.
+    let name = |n: &str| {
+        let proto = (layout == "files").then(|| find(case, &format!("{n}.hlo.pb"))).flatten();
+        proto.or_else(|| find(case, &format!("{n}.hlo.txt")))
+    };
+    if let Some((b, d)) = form.split_once(':') {
+        return Some((name(b)?, name(d)?));
+    }
+    match layout {
+        "third" => Some((name("base.input")?, name(&format!("{form}.post_spmd"))?)),
+        "neuron" => {
+            let folder = case.file_name()?.to_str()?;
+            let (tp, rest) = folder.strip_prefix("tp")?.split_once("_layer")?;
+            let layers = rest.split('.').next()?;
+            let base = case.parent()?.join(format!("tp1_layer{layers}"));
+            let file = form;
+            (tp != "1").then_some(())?;
+            Some((find(&base, file)?, find(case, file)?))
+        }
+        _ => Some((name("base")?, name(form)?)),
+    }
 }

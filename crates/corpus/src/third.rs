@@ -9,7 +9,9 @@ use std::path::Path;
 /// `<name>.io.json`.
 #[derive(Clone, Debug, Deserialize)]
 struct Io {
-    mesh: MeshJson,
+    mesh: Option<MeshJson>,
+    /// Axis sizes by name, in order (MaxText).
+    mesh_axes: Option<Axes>,
     inputs: Option<Vec<Place>>,
     outputs: Option<Vec<Place>>,
     kept_var_idx: Option<Vec<usize>>,
@@ -20,6 +22,30 @@ struct Place {
     #[serde(default)]
     path: String,
     spec: Option<String>,
+}
+
+/// A JSON object of numbers, in its order.
+#[derive(Clone, Debug)]
+struct Axes(Vec<(String, i64)>);
+
+impl<'de> Deserialize<'de> for Axes {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Pairs;
+        impl<'de> serde::de::Visitor<'de> for Pairs {
+            type Value = Axes;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object of axis sizes")
+            }
+            fn visit_map<M: serde::de::MapAccess<'de>>(self, mut m: M) -> Result<Axes, M::Error> {
+                let mut out = Vec::new();
+                while let Some(e) = m.next_entry()? {
+                    out.push(e);
+                }
+                Ok(Axes(out))
+            }
+        }
+        d.deserialize_map(Pairs)
+    }
 }
 
 /// Reads the case that a partitioner recorded in a folder. Both modules are
@@ -42,11 +68,19 @@ pub fn read(dir: &Path, partitioner: &str) -> anyhow::Result<Case> {
     };
     let (inputs, outputs) = (values(io.inputs)?, values(io.outputs)?);
     let kept = io.kept_var_idx.unwrap_or_else(|| (0..inputs.len()).collect());
+    let mesh = match (io.mesh, io.mesh_axes) {
+        (Some(m), _) => m,
+        (None, Some(a)) => {
+            let (axes, shape) = a.0.into_iter().unzip();
+            MeshJson { axes, shape }
+        }
+        (None, None) => anyhow::bail!("{}: no mesh", path.display()),
+    };
     Ok(Case {
         name: dir.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
         family: String::new(),
         parallelism: partitioner.to_owned(),
-        mesh: io.mesh,
+        mesh,
         inputs,
         outputs,
         expected: "equivalent".to_owned(),

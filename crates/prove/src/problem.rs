@@ -1,7 +1,7 @@
 //! What is to be proved: devices, pairing of inputs, placements.
 
 use scalify_claim::{Claim, Mesh, Placement, Selector};
-use scalify_ir::{ArrayShape, Attrs, InstrId, Module, Shape};
+use scalify_ir::{ArrayShape, Attrs, InstrId, Module, Opcode, Shape};
 
 /// One array leaf of an entry parameter or result.
 #[derive(Clone, Debug)]
@@ -163,6 +163,22 @@ pub fn setup(base: &Module, dist: &Module, claim: &Claim) -> Problem {
             p.devices = d * replicas;
         }
     }
+    if p.mesh.is_empty() && p.devices > 1 {
+        let entry = dist.entry_comp().params.iter();
+        let placed: Vec<Placement> = entry
+            .filter_map(|&i| {
+                let rank = dist.array(i)?.dims.len();
+                Placement::from_op_sharding(dist.sharding(i)?, rank, p.devices as u32).ok()
+            })
+            .filter(|q| !q.is_replicated())
+            .collect();
+        if let Some(m) = Mesh::infer(&placed).filter(|m| m.devices() == p.devices) {
+            if m.axes.len() > 1 {
+                p.notes.push(format!("mesh {m} as the shardings of the inputs split"));
+                p.mesh = m.axes;
+            }
+        }
+    }
     if p.devices < 1 || p.devices > 1 << 20 {
         p.errors.push(format!("{} devices", p.devices));
         p.devices = 1;
@@ -175,13 +191,13 @@ pub fn setup(base: &Module, dist: &Module, claim: &Claim) -> Problem {
             Attrs::Collective(c) => c.channel_id.is_none(),
             _ => false,
         })
-        && !dist.instrs.iter().any(|i| i.opcode == scalify_ir::Opcode::PartitionId);
+        && !dist.instrs.iter().any(|i| i.opcode == Opcode::PartitionId);
     let spmd = |m: &Module| {
         m.instrs.iter().any(|i| {
             i.opcode.is_collective()
                 || matches!(
                     i.opcode,
-                    scalify_ir::Opcode::PartitionId | scalify_ir::Opcode::ReplicaId
+                    Opcode::PartitionId | Opcode::ReplicaId
                 )
         })
     };
@@ -213,7 +229,7 @@ pub fn setup(base: &Module, dist: &Module, claim: &Claim) -> Problem {
     p.base_inputs = inputs(base);
     p.dist_inputs = inputs(dist);
     pair(&mut p, claim);
-    place(&mut p, dist, claim);
+    place(&mut p, base, dist, claim);
     p
 }
 
@@ -350,7 +366,7 @@ fn only_order(
     (a == b).then_some(a)
 }
 
-fn place(p: &mut Problem, dist: &Module, claim: &Claim) {
+fn place(p: &mut Problem, base: &Module, dist: &Module, claim: &Claim) {
     let mesh = Mesh::new(p.mesh.clone()).ok();
     let mut cache = mesh
         .clone()
@@ -358,8 +374,8 @@ fn place(p: &mut Problem, dist: &Module, claim: &Claim) {
     let mut inferred = 0;
     for k in 0..p.pairs.len() {
         let Some(b) = p.pairs[k].base else { continue };
-        let d = &p.dist_inputs[p.pairs[k].dist];
-        let b = &p.base_inputs[b];
+        let d = &p.dist_inputs[p.pairs[k].dist].clone();
+        let b = &p.base_inputs[b].clone();
         let (Shape::Array(g), Shape::Array(l)) = (&b.shape, &d.shape) else {
             if !b.shape.same(&d.shape) {
                 p.errors.push(format!(
@@ -421,6 +437,21 @@ fn place(p: &mut Problem, dist: &Module, claim: &Claim) {
                     if fits(&q) {
                         found = Some(q);
                     }
+                }
+            }
+        }
+        if found.is_none() {
+            found = sectioned(base, dist, p, k, &g.dims, &l.dims);
+            if let Some(q) = &found {
+                p.pairs[k].inferred = true;
+                let parts = q.dims.iter().enumerate().find(|d| !d.1.sections.is_empty());
+                if let Some((dim, d)) = parts {
+                    p.assumed.push(format!(
+                        "input {} holds a part of each of the sections {:?} of dimension {dim}, \
+                         as both programs cut it (equal parts of the whole would fit too)",
+                        p.dist_inputs[p.pairs[k].dist].name(),
+                        d.sections
+                    ));
                 }
             }
         }
@@ -591,4 +622,117 @@ fn assign(
         }
     }
     assign(axes, left, k + 1, pick, f)
+}
+
+/// Where an input is cut into sections along one dimension by the baseline
+/// (a fused weight: the product is sliced into queries, keys and values) and
+/// the distributed program cuts its share at the same fractions: the
+/// placement that splits each section.
+fn sectioned(
+    base: &Module,
+    dist: &Module,
+    p: &Problem,
+    k: usize,
+    global: &[i64],
+    local: &[i64],
+) -> Option<Placement> {
+    let plain = infer(&p.mesh, p.devices, global, local)?;
+    let split: Vec<usize> = (0..plain.dims.len()).filter(|&d| plain.dims[d].tiles > 1).collect();
+    let &[dim] = split.as_slice() else { return None };
+    let pair = &p.pairs[k];
+    let (b, d) = (p.base_inputs.get(pair.base?)?, p.dist_inputs.get(pair.dist)?);
+    let param = |m: &Module, l: &Leaf| -> Option<InstrId> {
+        let i = *m.entry_comp().params.get(l.param)?;
+        m.array(i).map(|_| i)
+    };
+    let tiles = i64::from(plain.dims[dim].tiles);
+    let whole = cuts(base, param(base, b)?, dim)?;
+    let part = cuts(dist, param(dist, d)?, dim)?;
+    if whole.len() < 3 || whole.iter().any(|c| c % tiles != 0) {
+        return None;
+    }
+    // A wrong slice may cut elsewhere; most cuts must agree.
+    let same = whole.iter().filter(|&c| part.contains(&(c / tiles))).count();
+    if same < 3 || same * 3 < whole.len() * 2 {
+        return None;
+    }
+    let sections: Vec<i64> = whole.windows(2).map(|w| w[1] - w[0]).collect();
+    let mut q = plain;
+    q.dims[dim].sections = sections.into();
+    Some(q)
+}
+
+/// Positions at which slices cut dimension `dim` of a value, also after
+/// operations that keep the dimension; with both ends, ascending. `None` if
+/// the walk is too long.
+fn cuts(m: &Module, from: InstrId, dim: usize) -> Option<Vec<i64>> {
+    let mut out = std::collections::BTreeSet::new();
+    let mut todo = vec![(from, dim)];
+    let mut seen = std::collections::HashSet::new();
+    out.extend([0, *m.array(from)?.dims.get(dim)?]);
+    while let Some((i, dim)) = todo.pop() {
+        if !seen.insert((i, dim)) {
+            continue;
+        }
+        if seen.len() > 256 {
+            return None;
+        }
+        for &u in &m.entry_comp().instrs {
+            let ins = m.instr(u);
+            if !ins.operands.contains(&i) {
+                continue;
+            }
+            let Some(a) = m.array(u) else { continue };
+            let same = m.array(i).is_some_and(|x| x.dims == a.dims);
+            match (ins.opcode, &ins.attrs) {
+                (Opcode::Slice, Attrs::Slice(s)) => {
+                    if let (Some(&a), Some(&b)) = (s.start.get(dim), s.limit.get(dim)) {
+                        out.extend([a, b]);
+                    }
+                }
+                (Opcode::Transpose, Attrs::Dims(d)) => {
+                    if let Some(at) = d.iter().position(|&x| x as usize == dim) {
+                        todo.push((u, at));
+                    }
+                }
+                (Opcode::Broadcast, Attrs::Dims(d)) => {
+                    if let Some(&at) = d.get(dim) {
+                        todo.push((u, at as usize));
+                    }
+                }
+                (Opcode::Dot, Attrs::Dot(d)) => {
+                    let (l, r) = (ins.operands[0] == i, ins.operands[1] == i);
+                    if l && r {
+                        continue;
+                    }
+                    let (batch, sum) = if l {
+                        (&d.lhs_batch, &d.lhs_contracting)
+                    } else {
+                        (&d.rhs_batch, &d.rhs_contracting)
+                    };
+                    let x = dim as i64;
+                    if batch.contains(&x) || sum.contains(&x) {
+                        continue;
+                    }
+                    let free = (0..x).filter(|y| !batch.contains(y) && !sum.contains(y)).count();
+                    let mut at = batch.len() + free;
+                    if r {
+                        let rank = m.array(ins.operands[0])?.dims.len();
+                        at += rank.checked_sub(d.lhs_batch.len() + d.lhs_contracting.len())?;
+                    }
+                    todo.push((u, at));
+                }
+                (Opcode::Copy | Opcode::CustomCall | Opcode::OptimizationBarrier, _) if same => {
+                    todo.push((u, dim));
+                }
+                (op, _)
+                    if same && (op.is_unary_elementwise() || op.is_binary_elementwise()) =>
+                {
+                    todo.push((u, dim));
+                }
+                _ => {}
+            }
+        }
+    }
+    Some(out.into_iter().collect())
 }

@@ -23,12 +23,19 @@ pub fn positions(
     let mut out = vec![(0usize, 0usize)];
     for (d, p) in q.dims.iter().enumerate() {
         let (g, l) = (global[d], local[d]);
-        let start = if p.tiles > 1 { i64::from(p.tile(device)) * l } else { 0 };
-        let count = (g - start).clamp(0, l);
-        let mut next = Vec::with_capacity(out.len() * count as usize);
+        let spans = if p.tiles > 1 { p.spans(g, device) } else { vec![(0, l)] };
+        if !p.sections.is_empty() && p.sections.iter().sum::<i64>() != g {
+            return None;
+        }
+        let mut next = Vec::with_capacity(out.len() * l.max(0) as usize);
         for &(a, b) in &out {
-            for i in 0..count {
-                next.push((a * l as usize + i as usize, b * g as usize + (start + i) as usize));
+            let mut held = 0;
+            for &(start, len) in &spans {
+                for i in 0..(g - start).clamp(0, len) {
+                    let (x, y) = ((held + i) as usize, (start + i) as usize);
+                    next.push((a * l as usize + x, b * g as usize + y));
+                }
+                held += len;
             }
         }
         out = next;

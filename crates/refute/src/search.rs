@@ -179,7 +179,9 @@ fn layouts(p: &Problem) -> Option<Vec<Layouts>> {
                 (&p.base_inputs[b].shape, &p.dist_inputs[pair.dist].shape)
             {
                 let c = problem::candidates(&p.mesh, p.devices, &g.dims, &l.dims, 9);
-                options = c.into_iter().map(Some).collect();
+                let sections = |q: &Placement| q.dims.iter().any(|d| !d.sections.is_empty());
+                options.retain(|o| o.as_ref().is_some_and(sections));
+                options.extend(c.into_iter().map(Some));
             }
         }
         if out.len() * options.len() > 16 {

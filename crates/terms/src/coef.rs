@@ -29,6 +29,8 @@ const MAX_BITS: u64 = 4096;
 pub struct Coefs {
     values: Vec<BigRational>,
     ids: HashMap<BigRational, Coef, FxBuildHasher>,
+    /// Numbers met by [`Coefs::near`], by the bits of their nearest `f32`.
+    met: HashMap<u32, Vec<Coef>, FxBuildHasher>,
     products: HashMap<(Coef, Coef), Option<Coef>, FxBuildHasher>,
     sums: HashMap<(Coef, Coef), Option<Coef>, FxBuildHasher>,
 }
@@ -38,6 +40,7 @@ impl Default for Coefs {
         let mut c = Coefs {
             values: Vec::new(),
             ids: HashMap::default(),
+            met: HashMap::default(),
             products: HashMap::default(),
             sums: HashMap::default(),
         };
@@ -81,6 +84,36 @@ impl Coefs {
     /// Exactly a finite float; `None` for NaN and infinities.
     pub fn float(&mut self, v: f64) -> Option<Coef> {
         self.intern(BigRational::from_float(v)?)
+    }
+
+    /// True if the number is an `f32` (not too large or small), so that no
+    /// rounding is in it.
+    fn is_f32(&self, c: Coef) -> bool {
+        let x = self.to_f64(c);
+        x.is_finite() && f64::from(x as f32) == x && BigRational::from_float(x).as_ref() == Some(self.get(c))
+    }
+
+    /// The number met before of which `c` is the nearest `f32`, or that is the
+    /// nearest `f32` of `c`. Else `c`, which counts as met. Two different `f32`
+    /// numbers are never taken for each other, and neighbours of the nearest
+    /// one are other numbers.
+    pub fn near(&mut self, c: Coef) -> Coef {
+        let x = self.to_f64(c);
+        if !x.is_finite() || x.abs() < 1e-30 || x.abs() > 1e30 {
+            return c;
+        }
+        let key = (x as f32).to_bits();
+        let own = self.is_f32(c);
+        for &d in self.met.get(&key).into_iter().flatten() {
+            if d == c {
+                return c;
+            }
+            if own != self.is_f32(d) {
+                return d;
+            }
+        }
+        self.met.entry(key).or_default().push(c);
+        c
     }
 
     /// The integer value, if it is one and fits.
@@ -265,5 +298,25 @@ mod tests {
         }
         let (six, four) = (c.int(6), c.int(-4));
         assert_eq!(c.gcd([six, four].into_iter()), c.int(2));
+    }
+
+    #[test]
+    fn a_float_stands_for_what_it_is_rounded_from() {
+        let mut c = Coefs::default();
+        let (a, b) = (c.float(f64::from(0.797_884_6f32)).unwrap(), c.float(f64::from(0.044_715f32)).unwrap());
+        let exact = c.mul(a, b).unwrap();
+        let folded = 0.797_884_6f32 * 0.044_715f32;
+        let near = c.float(f64::from(folded)).unwrap();
+        let next = c.float(f64::from(f32::from_bits(folded.to_bits() + 1))).unwrap();
+        assert_eq!(c.near(exact), exact);
+        assert_eq!(c.near(near), exact, "the product folded in f32");
+        assert_eq!(c.near(next), next, "its neighbour is another number");
+        // Two numbers that are no f32 stay apart, and so do two that are.
+        let two = c.int(1 << 40);
+        let tiny = c.inv(two).unwrap();
+        let other = c.add(exact, tiny).unwrap();
+        assert_eq!(c.near(other), other);
+        assert_eq!(c.near(a), a);
+        assert_eq!(c.near(b), b);
     }
 }

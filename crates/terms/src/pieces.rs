@@ -40,6 +40,9 @@ impl Store {
             }
         }
         let total: i64 = flat.iter().map(|r| r.len).sum();
+        if let Some(r) = self.progression(&flat) {
+            flat = vec![r];
+        }
         if flat.len() == 1 {
             let r = &flat[0];
             return match r.axis {
@@ -145,6 +148,49 @@ impl Store {
         let l = self.lins.shift(Lins::plain(a), from);
         m.set(axis, l);
         Some(Run { len, val: self.subst(v, &m)?, axis: Some(a) })
+    }
+
+    /// Values of one class of which the reads move on by a fixed step: one
+    /// value over a new axis that counts them.
+    pub fn stack(&mut self, vals: &[Val]) -> Option<(Val, Ax)> {
+        let runs: Vec<Run> =
+            vals.iter().map(|v| Run { len: 1, val: v.clone(), axis: None }).collect();
+        let r = self.progression(&runs)?;
+        Some((r.val, r.axis?))
+    }
+
+    /// Runs of one index each, all of one class, of which the reads move on by
+    /// a fixed step (of any length): one run.
+    fn progression(&mut self, flat: &[Run]) -> Option<Run> {
+        let [x, y, rest @ ..] = flat else { return None };
+        if flat.iter().any(|r| r.len != 1 || r.axis.is_some() || r.val.coef != x.val.coef)
+            || flat.iter().any(|r| r.val.r.class != x.val.r.class)
+            || x.val.coef == Coef::ZERO
+        {
+            return None;
+        }
+        let n = flat.len() as i64;
+        let a = self.lins.local(n);
+        let mut m = SmallVec::new();
+        for k in 0..x.val.r.m.len() {
+            let l = *x.val.r.m.get(k)?;
+            let at = |s: &Store, r: &Run| -> Option<i64> {
+                let f = *r.val.r.m.get(k)?;
+                let both = s.lins.as_constant(l).is_some() && s.lins.as_constant(f).is_some();
+                (both || s.lins.linear(f) == s.lins.linear(l)).then(|| s.lins.c0(f))
+            };
+            let start = at(self, x)?;
+            let step = at(self, y)?.checked_sub(start)?;
+            for (j, r) in rest.iter().enumerate() {
+                let want = start.checked_add(step.checked_mul(j as i64 + 2)?)?;
+                if at(self, r)? != want {
+                    return None;
+                }
+            }
+            m.push(self.lins.combine(&[(1, l), (step, Lins::plain(a))])?);
+        }
+        let r = crate::Ref { class: x.val.r.class, m };
+        Some(Run { len: n, val: Val { r, ..x.val.clone() }, axis: Some(a) })
     }
 
     /// One run in place of two, if the second continues the first.

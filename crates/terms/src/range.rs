@@ -105,14 +105,11 @@ impl Store {
             }
             Op::Ew(s) | Op::Opq(s) => self.sym_range.get(&s).copied(),
             Op::Add => {
-                let (a, _) = self.open(&v.r)?;
-                let mut sum = (0i64, 0i64);
-                for t in &a {
-                    let t = self.val_of(t);
-                    let r = self.range_at(&t, depth - 1)?;
-                    sum = (sum.0.checked_add(r.0)?, sum.1.checked_add(r.1)?);
+                let one = Val { coef: crate::Coef::ONE, ..v.clone() };
+                match self.sum_bounds(&one, depth) {
+                    (Some(lo), Some(hi)) => Some((lo, hi)),
+                    _ => None,
                 }
-                Some(sum)
             }
             Op::Max => {
                 let (a, _) = self.open(&v.r)?;
@@ -206,5 +203,78 @@ impl Store {
             Op::One => Some((1, 1)),
             _ => None,
         }
+    }
+
+    /// Least and largest value, as far as known, of a sum in which a maximum
+    /// (or minimum) may cancel against the rest: `max(a, b) + c` is
+    /// `max(a + c, b + c)`, so `clamp(lo, x, hi) - lo` is in `0..=hi - lo`.
+    fn sum_bounds(&mut self, v: &Val, depth: u32) -> (Option<i64>, Option<i64>) {
+        const MOST: usize = 4;
+        let known = |r: Option<(i64, i64)>| (r.map(|r| r.0), r.map(|r| r.1));
+        if depth == 0 || v.dt != Dt::INT {
+            return (None, None);
+        }
+        if self.class(v.r.class).op != Op::Add {
+            return known(self.range_at(v, depth - 1));
+        }
+        let Some((args, _)) = self.open(&v.r) else { return (None, None) };
+        let Some(terms) = args
+            .iter()
+            .map(|t| {
+                let t = self.val_of(t);
+                self.scale(&t, v.coef)
+            })
+            .collect::<Option<Vec<Val>>>()
+        else {
+            return (None, None);
+        };
+        let (mut lo, mut hi) = (Some(0i64), Some(0i64));
+        for t in &terms {
+            let r = self.range_at(t, depth - 1);
+            lo = lo.zip(r).and_then(|(s, r)| s.checked_add(r.0));
+            hi = hi.zip(r).and_then(|(s, r)| s.checked_add(r.1));
+        }
+        if terms.len() > MOST {
+            return (lo, hi);
+        }
+        for (k, t) in terms.iter().enumerate() {
+            if self.class(t.r.class).op != Op::Max {
+                continue;
+            }
+            let Some((parts, _)) = self.open(&t.r) else { continue };
+            if parts.len() > MOST {
+                continue;
+            }
+            let least = self.coefs.sign(t.coef) < 0;
+            let mut ends: Vec<(Option<i64>, Option<i64>)> = Vec::new();
+            for a in &parts {
+                let x = self.val_of(a);
+                let mut all: Vec<Val> = terms.clone();
+                let Some(x) = self.scale(&x, t.coef) else { return (lo, hi) };
+                all[k] = x;
+                let sum = self.add(Dt::INT, &all);
+                ends.push(match sum {
+                    Some(s) => self.sum_bounds(&s, depth.min(5) - 1),
+                    None => (None, None),
+                });
+            }
+            // One known end of a maximum bounds it from below, all of them
+            // from above; of a minimum the other way round.
+            let los = ends.iter().map(|e| e.0);
+            let his = ends.iter().map(|e| e.1);
+            let (l, h) = if least {
+                (los.clone().min().flatten().filter(|_| los.clone().all(|e| e.is_some())),
+                 his.flatten().min())
+            } else {
+                (los.flatten().max(),
+                 his.clone().max().flatten().filter(|_| his.clone().all(|e| e.is_some())))
+            };
+            lo = lo.max(l);
+            hi = match (hi, h) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
+        }
+        (lo, hi)
     }
 }

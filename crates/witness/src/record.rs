@@ -96,6 +96,9 @@ pub struct DimRecord {
     pub tiles: u32,
     /// Tile of each device; empty if there is one tile.
     pub tile_of_device: Vec<u32>,
+    /// Lengths of sections that are tiled one by one; empty: one section.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sections: Vec<i64>,
 }
 
 /// How an output differs.
@@ -133,7 +136,11 @@ pub struct OutputRecord {
 
 pub(crate) fn dims(q: &Placement) -> Vec<DimRecord> {
     let one =
-        |d: &DimPlacement| DimRecord { tiles: d.tiles, tile_of_device: d.tile_of_device.to_vec() };
+        |d: &DimPlacement| DimRecord {
+            tiles: d.tiles,
+            tile_of_device: d.tile_of_device.to_vec(),
+            sections: d.sections.to_vec(),
+        };
     q.dims.iter().map(one).collect()
 }
 
@@ -145,10 +152,15 @@ pub(crate) fn placement(v: &[DimRecord], devices: u32) -> Option<Placement> {
         let table = d.tiles > 0
             && d.tile_of_device.len() == devices as usize
             && d.tile_of_device.iter().all(|&t| t < d.tiles);
-        if !(whole || table) {
+        let even = d.sections.iter().all(|&s| s >= 0 && s % i64::from(d.tiles.max(1)) == 0);
+        if !(whole || table) || !even {
             return None;
         }
-        dims.push(DimPlacement { tiles: d.tiles, tile_of_device: d.tile_of_device.clone().into() });
+        dims.push(DimPlacement {
+            tiles: d.tiles,
+            tile_of_device: d.tile_of_device.clone().into(),
+            sections: d.sections.clone().into(),
+        });
     }
     Some(Placement { dims, devices })
 }

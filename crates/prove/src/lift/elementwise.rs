@@ -276,6 +276,13 @@ impl Lifter<'_> {
             return self.integer(i, op, d, v);
         }
         let power = if op == Power { self.typed_key(i, name) } else { String::new() };
+        // NaN with anything is NaN.
+        if matches!(op, Add | Subtract | Multiply | Divide) {
+            let nan = scalify_terms::Op::Const(scalify_terms::arith::NAN);
+            if v.iter().any(|x| self.st.class(x.r.class).op == nan && x.coef != Coef::ZERO) {
+                return Ok(self.st.special(dt, scalify_terms::arith::NAN));
+            }
+        }
         let st = &mut *self.st;
         let r = match op {
             Add => st.add(dt, v),

@@ -346,6 +346,7 @@ impl<'a> Lifter<'a> {
         failed: Option<String>,
     ) -> (Lv, u32) {
         let id = self.lifted.len() as u32;
+        let v = self.round_coefficient(instr, v);
         let (tv, each) = match &v {
             Lv::T(t) => (Some(t.clone()), None),
             Lv::Each(ts) => (None, Some(ts.clone())),
@@ -384,6 +385,29 @@ impl<'a> Lifter<'a> {
         };
         self.lifted.push(rec);
         (v, id)
+    }
+
+    /// Compilers fold constants in their type: a coefficient that is the
+    /// `f32` rounding of one met before is read as that; logged.
+    fn round_coefficient(&mut self, i: InstrId, v: Lv) -> Lv {
+        if !self.st.rules.finite || self.m.dtype(i) != Some(DType::F32) {
+            return v;
+        }
+        let mut one = |t: &Tv| -> Option<Tv> {
+            let c = self.st.coefs.near(t.val.coef);
+            if c == t.val.coef {
+                return None;
+            }
+            self.st.assume("a constant stands for the number it is rounded from");
+            Some(Tv { val: Val { coef: c, ..t.val.clone() }, dims: t.dims.clone() })
+        };
+        match &v {
+            Lv::T(t) => one(t).map_or(v, Lv::T),
+            Lv::Each(ts) => {
+                Lv::Each(ts.iter().map(|t| one(t).unwrap_or_else(|| t.clone())).collect())
+            }
+            _ => v,
+        }
     }
 
     fn array(&self, i: InstrId) -> Result<(&'a [i64], DType), String> {
@@ -473,7 +497,14 @@ impl<'a> Lifter<'a> {
             Reduce => self.lift_reduce(i, v)?,
             ReduceWindow => match self.lift_running_sum(i, v) {
                 Ok(t) => Lv::T(t),
-                Err(_) => self.lift_batched(i, v)?,
+                Err(_) => match self.lift_windowed(i, v) {
+                    Ok(t) => Lv::T(t),
+                    Err(_) => self.lift_batched(i, v)?,
+                },
+            },
+            BatchNormTraining => match self.lift_batch_norm(i, v) {
+                Ok(x) => x,
+                Err(_) => self.lift_opaque(i, v)?,
             },
             Sort | TopK | Cholesky | TriangularSolve | Fft => self.lift_batched(i, v)?,
             GetDimensionSize => {

@@ -229,6 +229,37 @@ impl Lifter<'_> {
             let r = self.join(dt, &split, k, &s)?;
             return self.st.reshape(&r, sizes).ok_or_else(|| REACH.to_owned());
         }
+        // Parts of which the index is no form in one axis (rows of an image):
+        // one part per index of the major axis.
+        const MAX_PARTS: usize = 64;
+        let mut split: Vec<(i64, Tv)> = Vec::new();
+        for (n, t) in &parts {
+            let mut probe = t.clone();
+            let q = self.st.lins.local(*n);
+            let whole = t.dims[k].len() < 2
+                || self.st.index_dim(&mut probe, k, Lins::plain(q)).is_some();
+            if whole {
+                split.push((*n, t.clone()));
+                continue;
+            }
+            let major = t.dims[k][0];
+            let rows = self.st.lins.size(major);
+            if rows as usize + split.len() > MAX_PARTS {
+                return Err(REACH.to_owned());
+            }
+            for c in 0..rows {
+                let mut map = scalify_terms::Subst::new();
+                let at = self.st.lins.constant(c);
+                map.set(major, at);
+                let val = self.st.subst(&t.val, &map).ok_or(REACH)?;
+                let mut dims = t.dims.clone();
+                dims[k].remove(0);
+                split.push((n / rows, Tv { val, dims }));
+            }
+        }
+        if split.len() > parts.len() {
+            return self.join(dt, &split, k, sizes);
+        }
         // Align the other dimensions to those of the first part.
         let mut first = parts[0].1.clone();
         first.dims.remove(k);
@@ -249,6 +280,25 @@ impl Lifter<'_> {
         for _ in 0..2 {
             for p in prepared.iter_mut() {
                 self.st.align(&mut first, &mut p.1).ok_or("dimension splits clash")?;
+            }
+        }
+        // Equal parts that read one class at equal distances: the number of the
+        // part is the major axis.
+        if let Some(q) = prepared[0].2.filter(|_| prepared.iter().all(|p| p.0 == prepared[0].0)) {
+            let mut vals: Vec<scalify_terms::Val> = Vec::new();
+            for (_, t, axis) in &prepared {
+                let mut map = scalify_terms::Subst::new();
+                if let Some(a) = axis.filter(|&a| a != q) {
+                    map.set(a, Lins::plain(q));
+                }
+                vals.push(self.st.subst(&t.val, &map).ok_or(REACH)?);
+            }
+            if let Some((val, r)) = self.st.stack(&vals) {
+                let mut dims = first.dims.clone();
+                dims.insert(k, [r, q].into_iter().collect());
+                let mut t = Tv { val, dims };
+                self.st.fuse_dims(&mut t).ok_or(REACH)?;
+                return Ok(t);
             }
         }
         for (n, t, axis) in prepared {

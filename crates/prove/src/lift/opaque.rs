@@ -47,6 +47,9 @@ impl Lifter<'_> {
     fn attr_key(&mut self, i: InstrId) -> String {
         let m = self.m;
         let ins = m.instr(i);
+        if let Some(t) = self.top_k(i) {
+            return format!("{t:?}");
+        }
         let mut s = match &ins.attrs {
             Attrs::Fusion { .. } | Attrs::None | Attrs::Async { .. } => String::new(),
             Attrs::Dot(d) => format!(
@@ -148,6 +151,68 @@ impl Lifter<'_> {
         self.opaque_with(i, &flat, &none)
     }
 
+    /// The attributes of `topk` that a custom-call `TopK` stands for: its
+    /// comparator is the total order of `f32`, or the order of integers.
+    fn top_k(&self, i: InstrId) -> Option<Attrs> {
+        let m = self.m;
+        let ins = m.instr(i);
+        let Attrs::CustomCall(c) = &ins.attrs else { return None };
+        if m.str(c.target) != "TopK" || ins.operands.len() != 1 {
+            return None;
+        }
+        let leaf = m.shape(i).leaves().first().and_then(|s| s.as_array().cloned())?;
+        let k = *leaf.dims.last()?;
+        let comp = m.comp(*ins.calls.first()?);
+        let root = m.instr(comp.root);
+        let Attrs::Compare { direction, .. } = &root.attrs else { return None };
+        let largest = match direction {
+            scalify_ir::Comparison::Gt => true,
+            scalify_ir::Comparison::Lt => false,
+            _ => return None,
+        };
+        let (p, q) = (*comp.params.first()?, *comp.params.get(1)?);
+        let ordered = |v: InstrId, p: InstrId| match m.dtype(p) {
+            Some(d) if d.is_int() => v == p,
+            Some(scalify_ir::DType::F32) => self.total_order_key(v, p),
+            _ => false,
+        };
+        (ordered(root.operands[0], p) && ordered(root.operands[1], q))
+            .then_some(Attrs::TopK { k, largest })
+    }
+
+    /// `v = select(b < 0, b xor 0x7fffffff, b)` with the bits `b` of `p`.
+    fn total_order_key(&self, v: InstrId, p: InstrId) -> bool {
+        let m = self.m;
+        let op = |i: InstrId| m.instr(i).opcode;
+        let arg = |i: InstrId, k: usize| m.instr(i).operands.get(k).copied();
+        let is_int = |i: Option<InstrId>, x: i32| {
+            i.and_then(|i| m.literal(i)).is_some_and(|l| match &l.data {
+                LiteralData::Dense(b) => b.as_ref() == x.to_le_bytes().as_slice(),
+                _ => false,
+            })
+        };
+        let bits = |i: Option<InstrId>| {
+            i.is_some_and(|i| {
+                matches!(op(i), Opcode::Bitcast | Opcode::BitcastConvert)
+                    && m.dtype(i) == Some(scalify_ir::DType::S32)
+                    && arg(i, 0) == Some(p)
+            })
+        };
+        if op(v) != Opcode::Select || !bits(arg(v, 2)) {
+            return false;
+        }
+        let (Some(test), Some(flip)) = (arg(v, 0), arg(v, 1)) else { return false };
+        let negative = matches!(
+            &m.instr(test).attrs,
+            Attrs::Compare { direction: scalify_ir::Comparison::Lt, .. }
+        ) && bits(arg(test, 0))
+            && is_int(arg(test, 1), 0);
+        let flipped = op(flip) == Opcode::Xor
+            && ((is_int(arg(flip, 0), i32::MAX) && bits(arg(flip, 1)))
+                || (is_int(arg(flip, 1), i32::MAX) && bits(arg(flip, 0))));
+        negative && flipped
+    }
+
     fn depends_on_device(&self, c: CompId, depth: u32) -> bool {
         let m = self.m;
         depth == 0
@@ -205,6 +270,7 @@ impl Lifter<'_> {
         let mut captured: SmallVec<[Ax; 8]> = SmallVec::new();
         let op = m.instr(i).opcode;
         let attrs = if rank > 0 { self.batch_key(i, batch) } else { self.attr_key(i) };
+        let op = if self.top_k(i).is_some() { Opcode::TopK } else { op };
         let mut key = format!("{op}|{attrs}|");
         for (k, t) in ts.iter_mut().enumerate() {
             let b = batch.operands.get(k).cloned().unwrap_or_default();

@@ -130,7 +130,7 @@ impl Lifter<'_> {
     }
 
     /// True if `v` is neutral for the monoid in this type.
-    fn is_identity(&mut self, op: Monoid, d: DType, v: &Val) -> bool {
+    pub(super) fn is_identity(&mut self, op: Monoid, d: DType, v: &Val) -> bool {
         let dt = dt_of(d);
         if dt == Dt::BOOL {
             let unit = matches!(op, Monoid::Mul | Monoid::Min);
@@ -192,6 +192,81 @@ impl Lifter<'_> {
             r = self.combine(op, d, &init, &r)?;
         }
         Ok(Lv::T(Tv { val: r, dims }))
+    }
+
+    /// `((x - mean) / sqrt(var + eps) * scale + offset, mean, var)` with the
+    /// mean and the variance `E[x^2] - E[x]^2` of each feature.
+    pub(super) fn lift_batch_norm(&mut self, i: InstrId, v: &[Lv]) -> Result<Lv, String> {
+        const NO: &str = "the normalisation is not lifted";
+        let (Attrs::BatchNorm { epsilon, feature }, [x, scale, offset]) =
+            (&self.m.instr(i).attrs, v)
+        else {
+            return Err(NO.to_owned());
+        };
+        let d = self.array(self.m.instr(i).operands[0])?.1;
+        if !self.st.rules.reals || !d.is_float() {
+            return Err(NO.to_owned());
+        }
+        let dt = dt_of(d);
+        let f = usize::try_from(*feature).map_err(|_| NO.to_owned())?;
+        let mut x = self.st.freshen(x.tensor().ok_or(NO)?).ok_or(REACH)?;
+        if f >= x.dims.len() {
+            return Err(NO.to_owned());
+        }
+        let mut per = Vec::new();
+        for t in [scale, offset] {
+            let mut t = self.st.freshen(t.tensor().ok_or(NO)?).ok_or(REACH)?;
+            self.st.refine(&mut x, f, &mut t, 0).ok_or(NO)?;
+            per.push(t);
+        }
+        // The first may have been refined less than the second.
+        for t in per.iter_mut() {
+            self.st.refine(&mut x, f, t, 0).ok_or(NO)?;
+            let mut map = SmallVec::new();
+            self.st.pair_atoms(&t.dims[0], &x.dims[f], &mut map).ok_or(NO)?;
+            self.st.rename(t, &map).ok_or(NO)?;
+        }
+        let mut bound: SmallVec<[Ax; 8]> = SmallVec::new();
+        for (k, a) in x.dims.iter().enumerate() {
+            if k != f {
+                bound.extend(a.iter().copied());
+            }
+        }
+        let n: i64 = bound.iter().map(|&a| self.st.lins.size(a)).product();
+        if n < 1 {
+            return Err(NO.to_owned());
+        }
+        let n = self.st.coefs.int(n);
+        let part = self.st.coefs.inv(n).ok_or(NO)?;
+        let st = &mut *self.st;
+        let mean_of = |st: &mut scalify_terms::Store, v: &Val| -> Option<Val> {
+            let s = st.sum(dt, v, &bound)?;
+            st.scale(&s, part)
+        };
+        let mut all = || -> Option<[Val; 3]> {
+            let mean = mean_of(st, &x.val)?;
+            let square = st.multiply(dt, &x.val, &x.val)?;
+            let square = mean_of(st, &square)?;
+            let less = st.multiply(dt, &mean, &mean)?;
+            let less = st.scale(&less, Coef::NEG)?;
+            let var = st.add(dt, &[square, less])?;
+            let eps = st.coefs.float(f64::from(*epsilon))?;
+            let eps = st.constant(dt, eps);
+            let root = st.add(dt, &[var.clone(), eps])?;
+            let root = st.sqrt(dt, &root)?;
+            let inverse = st.prod(dt, &[(root, -1)])?;
+            let less = st.scale(&mean, Coef::NEG)?;
+            let y = st.add(dt, &[x.val.clone(), less])?;
+            let y = st.multiply(dt, &y, &inverse)?;
+            let y = st.multiply(dt, &y, &per[0].val)?;
+            let y = st.add(dt, &[y, per[1].val.clone()])?;
+            Some([y, mean, var])
+        };
+        let [y, mean, var] = all().ok_or(REACH)?;
+        let feature = x.dims[f].clone();
+        let stat = |val| Lv::T(Tv { val, dims: SmallVec::from_elem(feature.clone(), 1) });
+        let out = [Lv::T(Tv { val: y, dims: x.dims.clone() }), stat(mean), stat(var)];
+        Ok(Lv::Tuple(out.into_iter().collect()))
     }
 
     /// Both operands in the type the products are summed in.

@@ -42,6 +42,10 @@ impl Lifter<'_> {
                     d.tiles
                 ));
             }
+            if !d.sections.is_empty() {
+                t = self.sections_to_local(&t, k, d)?;
+                continue;
+            }
             let len = n / i64::from(d.tiles);
             let tab: Vec<i64> = d.tile_of_device.iter().map(|&x| i64::from(x) * len).collect();
             let start = self.dev.table(&mut self.st.lins, &tab);
@@ -49,6 +53,36 @@ impl Lifter<'_> {
         }
         t.val = self.st.norm(t.val);
         Ok(t)
+    }
+
+    /// Dimension `k` as the devices' tiles of its sections, one after another.
+    fn sections_to_local(
+        &mut self,
+        t: &Tv,
+        k: usize,
+        d: &scalify_claim::DimPlacement,
+    ) -> Result<Tv, String> {
+        let tiles = i64::from(d.tiles);
+        let n = self.st.dim_size(&t.dims[k]);
+        if d.sections.iter().sum::<i64>() != n || d.sections.iter().any(|s| s % tiles != 0) {
+            return Err("the sections of a dimension do not split evenly".to_owned());
+        }
+        let mut sizes: SmallVec<[i64; 6]> = t.dims.iter().map(|d| self.st.dim_size(d)).collect();
+        sizes[k] = n / tiles;
+        let mut parts = Vec::new();
+        let mut at = 0;
+        for &s in d.sections.iter() {
+            let len = s / tiles;
+            let tab: Vec<i64> =
+                d.tile_of_device.iter().map(|&x| at + i64::from(x) * len).collect();
+            let start = self.dev.table(&mut self.st.lins, &tab);
+            let mut part = self.st.freshen(t).ok_or("index arithmetic is out of reach")?;
+            self.dynamic_cut_at(&mut part, k, start, len)
+                .ok_or("index arithmetic is out of reach")?;
+            parts.push((len, part));
+            at += s;
+        }
+        self.join(t.val.dt, &parts, k, &sizes)
     }
 
     /// The global value whose blocks the devices hold. The value may depend
@@ -60,6 +94,9 @@ impl Lifter<'_> {
         for (k, d) in p.dims.iter().enumerate() {
             if d.tiles <= 1 {
                 continue;
+            }
+            if !d.sections.is_empty() {
+                return Err("sections of a dimension are not put together".to_owned());
             }
             let tab: Vec<i64> = d.tile_of_device.iter().map(|&x| i64::from(x)).collect();
             let coefs =
