@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 /// Operations of a segment at most.
 const MAX_SEGMENT: usize = 400;
 /// Random signs tried.
-const DRAWS: u64 = 3;
+const DRAWS: u64 = 4;
 
 /// An error over the elements of a value on all devices.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -543,7 +543,7 @@ impl Analyzer<'_, '_> {
 
 /// Several operations: signs may have cancelled.
 fn factor(s: &Segment) -> f64 {
-    if s.nodes.len() > 1 { 4.0 } else { 1.0 }
+    if s.nodes.len() > 1 { 2.0 } else { 1.0 }
 }
 
 /// `t` rounded to the coarser type of `like`, as its own type.

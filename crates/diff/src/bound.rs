@@ -52,6 +52,12 @@ fn approximated(op: Opcode) -> bool {
             | Power
             | Rsqrt
             | Cbrt
+            | Acos
+            | Acosh
+            | Asin
+            | Asinh
+            | Cosh
+            | Sinh
             | Atan2
             | Fft
             | Cholesky
@@ -127,6 +133,29 @@ fn terms(m: &Module, i: InstrId, devices: usize) -> Option<f64> {
     }
 }
 
+/// A conversion to a type that holds all values of the old one.
+fn widens(m: &Module, i: InstrId) -> bool {
+    let from = m.instr(i).operands.first().and_then(|&o| m.dtype(o));
+    match (m.instr(i).opcode, from, m.dtype(i)) {
+        (Opcode::Convert, Some(f), Some(t)) => {
+            f.is_float() && t.is_float() && roundoff(t) <= roundoff(f)
+        }
+        _ => false,
+    }
+}
+
+/// Operations that sum in a float type narrower than `f32`, by type.
+pub fn narrow_sum(m: &Module, i: InstrId) -> Option<DType> {
+    use Opcode::*;
+    let sum = match m.instr(i).opcode {
+        Add => m.array(i).is_some_and(|a| !a.dims.is_empty()),
+        Dot | Convolution => true,
+        Reduce | AllReduce | AllReduceStart | ReduceScatter => adds(m, i),
+        _ => false,
+    };
+    m.dtype(i).filter(|&d| sum && d.is_float() && roundoff(d) > roundoff(DType::F32))
+}
+
 /// Is the called computation a sum?
 fn adds(m: &Module, i: InstrId) -> bool {
     m.instr(i).calls.last().is_some_and(|&c| m.instr(m.comp(c).root).opcode == Opcode::Add)
@@ -197,7 +226,7 @@ pub fn allowance(
         }
         None => None,
     };
-    let w = if moves(op) {
+    let w = if moves(op) || widens(m, node.instr) {
         0.0
     } else if approximated(op) {
         4.0
@@ -214,7 +243,11 @@ pub fn allowance(
         for (d, t) in per.iter().enumerate() {
             let u = roundoff(t.dtype).min(coarsest);
             let v = roundoff(sum_type(op, t.dtype)).min(coarsest);
-            let q = if w == 0.0 || u == 0.0 { 0.0 } else { quantum(t.dtype).min(coarsest) };
+            let q = match () {
+                () if w == 0.0 || u == 0.0 => 0.0,
+                () if roundoff(t.dtype) > coarsest => quantum(DType::F32),
+                () => quantum(t.dtype),
+            };
             let y = numbers(t);
             let s = sums.as_ref().and_then(|s| s.get(k)?.get(d)).map(numbers);
             let one = |(i, y): (usize, &f64)| {

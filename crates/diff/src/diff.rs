@@ -1,12 +1,12 @@
 //! Two programs on the same inputs, operation by operation.
 
 use crate::analyze::{Analyzer, Kind, Row, Worst, distance, unflatten};
-use crate::bound::{numbers, roundoff};
-use crate::flow::{Engine, Flow, FlowError, Limits, NodeId, PerDevice, Slot};
+use crate::bound::{narrow_sum, numbers, roundoff};
+use crate::flow::{Engine, Flow, FlowError, Limits, Node, NodeId, PerDevice, Slot};
 use crate::pairing::{Basis, Pair, Pairs, Places, Runs, placed};
 use scalify_claim::{Claim, Placement};
 use scalify_interp::{Tensor, Value};
-use scalify_ir::{ArrayShape, Module, Shape};
+use scalify_ir::{ArrayShape, InstrId, Module, Shape};
 use scalify_prove::problem::{self, Problem};
 use scalify_refute::compare;
 use scalify_refute::domain::{self, Profile};
@@ -209,6 +209,7 @@ pub fn diff(
     let mut notes = p.notes.clone();
     let mut placements: Vec<Option<Placement>> =
         p.pairs.iter().map(|q| q.placement.clone()).collect();
+    let mut coarse = None;
     let inputs = match inputs {
         Some(x) => x,
         None => {
@@ -223,6 +224,10 @@ pub fn diff(
                 };
                 match Refuter::new(a, b, &p, claim, r).map(|r| r.search()) {
                     Ok(Search::Differ(c)) => Some(c),
+                    Ok(Search::Agree(e)) => {
+                        coarse = e.precision;
+                        None
+                    }
                     _ => None,
                 }
             };
@@ -263,7 +268,16 @@ pub fn diff(
     // Outputs, end to end.
     let moved = moved(a, &fa, o.seed);
     let near = ea.again(&fa, &moved, crate::flow::Mode::Wide).map_err(first)?;
-    let outputs = outputs(&p, claim, &runs, &near, &mut pairs, n)?;
+    let mut outputs = outputs(&p, claim, &runs, &near, &mut pairs, n)?;
+    if let Some(c) = &coarse {
+        notes.push(format!(
+            "output {}: root mean square rounding error {:.1e}, of the first program {:.1e}",
+            c.output, c.dist, c.base
+        ));
+        if let Some(o) = outputs.get_mut(c.output).filter(|o| o.kind == Kind::Rounding) {
+            o.kind = Kind::Precision;
+        }
+    }
 
     let mut z = Analyzer { runs: &runs, ea: &mut ea, eb: &mut eb, pairs: &pairs, seed: o.seed };
     let (mut rows, late) = z.rows(o.compare);
@@ -309,6 +323,17 @@ pub fn diff(
                 by_prover: true,
             });
         }
+    }
+    if coarse.is_some() && blame.is_none() {
+        // The first sum in a type that the first program does not sum in.
+        let has = |d| (0..a.instrs.len() as u32).any(|i| narrow_sum(a, InstrId(i)) == Some(d));
+        let one = |n: &Node| narrow_sum(b, n.instr).is_some_and(|d| !has(d));
+        blame = fb.nodes.iter().position(one).map(|k| Blame {
+            node: k as NodeId,
+            kind: Kind::Precision,
+            row: None,
+            by_prover: false,
+        });
     }
     let verdict = if blame.is_some() || outputs.iter().any(|o| o.kind != Kind::Rounding) {
         Verdict::Different

@@ -284,7 +284,7 @@ impl Runs<'_> {
             }
         }
         if same_devices {
-            self.by_use(&mut of);
+            self.by_use(&mut of, if versions { 0.5 } else { 0.1 });
         }
         Pairs { of, versions }
     }
@@ -392,7 +392,7 @@ impl Runs<'_> {
 
     /// Unpaired operands of paired operations, from the end backwards, where
     /// the values are close.
-    fn by_use(&self, of: &mut [Option<Pair>]) {
+    fn by_use(&self, of: &mut [Option<Pair>], tolerance: f64) {
         for k in (0..self.fb.nodes.len()).rev() {
             let n = &self.fb.nodes[k];
             let Some(p) = of.get(n.slots.0 as usize).and_then(Option::as_ref) else { continue };
@@ -420,7 +420,7 @@ impl Runs<'_> {
             }
             for (a, b) in x.into_iter().zip(y) {
                 let fits = self.shape_a(a) == self.shape_b(b);
-                if of[b as usize].is_none() && fits && self.close_slots(a, b, 0.1) {
+                if of[b as usize].is_none() && fits && self.close_slots(a, b, tolerance) {
                     let coarsest = roundoff(self.shape_a(a).0);
                     of[b as usize] = Some(Pair { a, b, places: None, basis: Basis::Use, coarsest });
                 }
