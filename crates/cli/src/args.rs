@@ -32,6 +32,12 @@ pub(crate) enum Command {
     Compare(Box<crate::compare::CompareArgs>),
     /// Judge a report of `compare` under other tolerances
     Recheck(Box<crate::recheck::RecheckArgs>),
+    /// Compare two programs operation by operation, in their own types
+    Diff(Box<crate::diff::DiffArgs>),
+    /// Find where NaN and infinities begin
+    NanTrace(Box<crate::nan_trace::NanTraceArgs>),
+    /// Rewrite a module so that it reports values that are not finite
+    Instrument(Box<crate::instrument::InstrumentArgs>),
     /// Print a completion script
     Completions {
         /// For which shell
@@ -241,7 +247,7 @@ fn number(text: &str) -> Result<(f64, &str), String> {
     }
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let (n, unit) = number(text)?;
     let scale = match unit {
         "ms" => 1e-3,
@@ -253,7 +259,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(n * scale).map_err(|e| e.to_string())
 }
 
-fn bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let (n, unit) = number(text)?;
     let shift = match unit.trim_end_matches("iB").trim_end_matches('B') {
         "" => 0,

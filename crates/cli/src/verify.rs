@@ -145,7 +145,7 @@ fn claim(a: &VerifyArgs) -> anyhow::Result<Claim> {
     Ok(claim)
 }
 
-fn spec_file(path: &Path) -> anyhow::Result<Claim> {
+pub(crate) fn spec_file(path: &Path) -> anyhow::Result<Claim> {
     let name = path.display();
     let size = std::fs::metadata(path).with_context(|| format!("cannot read {name}"))?.len();
     anyhow::ensure!(size <= MAX_SPEC, "{name} is too big for a spec file");

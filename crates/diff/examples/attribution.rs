@@ -9,10 +9,10 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, missing_docs)]
 
-#[path = "../tests/common/plant.rs"]
-mod plant;
 #[path = "../tests/common/measure.rs"]
 mod measure;
+#[path = "../tests/common/plant.rs"]
+mod plant;
 
 use anyhow::Context as _;
 use measure::{Planting, faults, pair_modules};
@@ -27,7 +27,8 @@ use std::time::Instant;
 fn main() -> anyhow::Result<()> {
     let mut args = std::env::args().skip(1);
     let mode = args.next().context("expected plant, right, bugs or pipeline")?;
-    let (mut roots, mut n, mut seed, mut verbose, mut only) = (Vec::new(), 2usize, 1u64, false, None);
+    let (mut roots, mut n, mut seed, mut verbose, mut only) =
+        (Vec::new(), 2usize, 1u64, false, None);
     while let Some(a) = args.next() {
         match a.as_str() {
             "-n" => n = args.next().context("-n N")?.parse()?,
@@ -78,14 +79,20 @@ fn planting(dirs: &[PathBuf], n: usize, seed: u64, verbose: bool) -> anyhow::Res
             }
         }
     }
-    println!("{:10} {:12} {:>8} {:>6} {:>6} {:>7}", "module", "fault", "planted", "above", "named", "others");
+    println!(
+        "{:10} {:12} {:>8} {:>6} {:>6} {:>7}",
+        "module", "fault", "planted", "above", "named", "others"
+    );
     let mut all = Planting::default();
     for ((form, kind), p) in &total {
         println!("{form:10} {kind:12} {:8} {:6} {:6} {:7}", p.planted, p.above, p.named, p.other);
         all.add(p);
     }
     let share = 100.0 * all.named as f64 / all.above.max(1) as f64;
-    println!("all: {} planted, {} above the bound, {} named ({share:.2} %), {} another named, {} below the bound named", all.planted, all.above, all.named, all.other, all.below_named);
+    println!(
+        "all: {} planted, {} above the bound, {} named ({share:.2} %), {} another named, {} below the bound named",
+        all.planted, all.above, all.named, all.other, all.below_named
+    );
     Ok(())
 }
 
@@ -125,10 +132,27 @@ fn pairs(dirs: &[PathBuf], expected: &str, verbose: bool) -> anyhow::Result<()> 
                     if !ok || verbose {
                         let first = r.first.as_ref().map(|f| {
                             let row = f.row.map(|k| &r.rows[k]);
-                            format!("{} {:?} ratio {:?} {:?} {:?}", r.b.name(&b, f.node), f.kind, row.map(|r| r.ratio), row.map(|r| r.pair.basis), row.map(|r| &r.worst))
+                            format!(
+                                "{} {:?} ratio {:?} {:?} {:?}",
+                                r.b.name(&b, f.node),
+                                f.kind,
+                                row.map(|r| r.ratio),
+                                row.map(|r| r.pair.basis),
+                                row.map(|r| &r.worst)
+                            )
                         });
-                        let outs: Vec<_> = r.outputs.iter().filter(|o| o.kind != Kind::Rounding).map(|o| (o.index, o.ratio, o.kind)).collect();
-                        println!("{name}: {:?} rows {} of {} {s:.1} s, first {first:?} {src:?} outputs {outs:?}", r.verdict, r.rows.len(), r.operations);
+                        let outs: Vec<_> = r
+                            .outputs
+                            .iter()
+                            .filter(|o| o.kind != Kind::Rounding)
+                            .map(|o| (o.index, o.ratio, o.kind))
+                            .collect();
+                        println!(
+                            "{name}: {:?} rows {} of {} {s:.1} s, first {first:?} {src:?} outputs {outs:?}",
+                            r.verdict,
+                            r.rows.len(),
+                            r.operations
+                        );
                     }
                 }
                 Err(e) => {
@@ -138,14 +162,18 @@ fn pairs(dirs: &[PathBuf], expected: &str, verbose: bool) -> anyhow::Result<()> 
             }
         }
     }
-    println!("{expected}: {right} as expected, {wrong} not, {failed} not compared, {line} with a source line, slowest {slow:.1} s");
+    println!(
+        "{expected}: {right} as expected, {wrong} not, {failed} not compared, {line} with a source line, slowest {slow:.1} s"
+    );
     Ok(())
 }
 
 fn pipeline(dirs: &[PathBuf], verbose: bool) -> anyhow::Result<()> {
     let (mut right, mut wrong, mut failed) = (0, 0, 0);
     for dir in dirs {
-        let (Some(a), Some(b)) = (find(dir, "before.hlo.txt"), find(dir, "after.hlo.txt")) else { continue };
+        let (Some(a), Some(b)) = (find(dir, "before.hlo.txt"), find(dir, "after.hlo.txt")) else {
+            continue;
+        };
         let (a, b) = (module(&a)?, module(&b)?);
         let inputs = measure::recorded(&a, dir);
         let with = inputs.is_some();
@@ -157,10 +185,23 @@ fn pipeline(dirs: &[PathBuf], verbose: bool) -> anyhow::Result<()> {
                 if !ok || verbose {
                     let first = r.first.as_ref().map(|f| {
                         let row = f.row.map(|k| &r.rows[k]);
-                        format!("{} {:?} {:?} {:?}", r.b.name(&b, f.node), f.kind, row.map(|r| (r.ratio, r.pair.basis)), row.map(|r| &r.worst))
+                        format!(
+                            "{} {:?} {:?} {:?}",
+                            r.b.name(&b, f.node),
+                            f.kind,
+                            row.map(|r| (r.ratio, r.pair.basis)),
+                            row.map(|r| &r.worst)
+                        )
                     });
-                    let outs: Vec<_> = r.outputs.iter().map(|o| (o.index, o.ratio, o.kind)).collect();
-                    println!("{}: {:?} recorded inputs {with}, rows {} of {}, first {first:?}, outputs {outs:?}", label(dir), r.verdict, r.rows.len(), r.operations);
+                    let outs: Vec<_> =
+                        r.outputs.iter().map(|o| (o.index, o.ratio, o.kind)).collect();
+                    println!(
+                        "{}: {:?} recorded inputs {with}, rows {} of {}, first {first:?}, outputs {outs:?}",
+                        label(dir),
+                        r.verdict,
+                        r.rows.len(),
+                        r.operations
+                    );
                 }
             }
             Err(e) => {

@@ -451,7 +451,15 @@ impl Analyzer<'_, '_> {
             bounds.push(limits);
         }
         let rms = if count > 0 { (square / count as f64).sqrt() } else { 0.0 };
-        let relative = |e: f64| if rms > 0.0 { e / rms } else if e > 0.0 { f64::INFINITY } else { 0.0 };
+        let relative = |e: f64| {
+            if rms > 0.0 {
+                e / rms
+            } else if e > 0.0 {
+                f64::INFINITY
+            } else {
+                0.0
+            }
+        };
 
         let kind = match (ratio > 1.0, function) {
             (false, _) => Kind::Rounding,
@@ -525,7 +533,10 @@ impl Analyzer<'_, '_> {
         let out = self.eb.node(&node, Mode::Wide, &|s| r.fb.values.get(s as usize).cloned())?;
         let Some(x) = out.get((b - node.slots.0) as usize) else { return Ok(0.0) };
         let (x, y) = (all_numbers(x), all_numbers(&r.fb.values[b as usize]));
-        Ok(x.iter().flatten().zip(y.iter().flatten()).fold(0f64, |m, (x, y)| m.max(distance(*x, *y))))
+        Ok(x.iter()
+            .flatten()
+            .zip(y.iter().flatten())
+            .fold(0f64, |m, (x, y)| m.max(distance(*x, *y))))
     }
 
     fn accumulated(&self, p: &Pair, width: usize) -> Option<f64> {

@@ -40,7 +40,8 @@ fn approximated(op: Opcode) -> bool {
     use Opcode::*;
     matches!(
         op,
-        Exponential | ExponentialMinusOne
+        Exponential
+            | ExponentialMinusOne
             | Log
             | LogPlusOne
             | Logistic
@@ -119,8 +120,7 @@ fn terms(m: &Module, i: InstrId, devices: usize) -> Option<f64> {
     match (ins.opcode, &ins.attrs) {
         (Dot, Attrs::Dot(d)) => {
             let l = dims(0)?;
-            let n: i64 =
-                d.lhs_contracting.iter().filter_map(|&k| l.get(k as usize)).product();
+            let n: i64 = d.lhs_contracting.iter().filter_map(|&k| l.get(k as usize)).product();
             Some(n.max(1) as f64)
         }
         (Convolution, _) => Some((count(1)? / own.max(1.0)).max(count(1)?)),

@@ -294,27 +294,24 @@ pub fn diff(
             r.blamed = None;
         }
     }
-    let mut blame = rows.iter().enumerate().find(|(_, r)| r.kind != Kind::Rounding).map(
-        |(k, r)| Blame {
+    let mut blame =
+        rows.iter().enumerate().find(|(_, r)| r.kind != Kind::Rounding).map(|(k, r)| Blame {
             node: r.blamed.unwrap_or_default(),
             kind: r.kind,
             row: Some(k),
             by_prover: false,
-        },
-    );
+        });
     let vague = |b: &Option<Blame>, rows: &[Row]| match b {
         None => true,
-        Some(b) => b.row.is_some_and(|k| {
-            rows[k].kind == Kind::Function && rows[k].pair.basis == Basis::Output
-        }),
+        Some(b) => b
+            .row
+            .is_some_and(|k| rows[k].kind == Kind::Function && rows[k].pair.basis == Basis::Output),
     };
     if differ && !versions && vague(&blame, &rows) {
         let po = scalify_prove::Options { time_limit: Some(o.prove), ..Default::default() };
         let found = scalify_prove::verify(a, b, claim, &po);
-        let node = found
-            .frontier
-            .iter()
-            .find_map(|f| fb.nodes.iter().position(|n| n.instr == f.instr));
+        let node =
+            found.frontier.iter().find_map(|f| fb.nodes.iter().position(|n| n.instr == f.instr));
         if let Some(node) = node {
             blame = Some(Blame {
                 node: node as NodeId,
@@ -446,9 +443,8 @@ fn outputs(
         let list = |v: &PerDevice| -> Vec<Vec<f64>> { v.iter().map(numbers).collect() };
         let (xa, pa, ma) =
             (list(&r.wa[a as usize]), list(&r.fa.values[a as usize]), list(&near[a as usize]));
-        let bounds: Vec<Vec<f64>> = (0..xa.len())
-            .map(|d| compare::bounds(&xa[d], &pa[d], &[ma[d].clone()], u))
-            .collect();
+        let bounds: Vec<Vec<f64>> =
+            (0..xa.len()).map(|d| compare::bounds(&xa[d], &pa[d], &[ma[d].clone()], u)).collect();
         let (wide, plain) = (list(&r.wb[b as usize]), list(&r.fb.values[b as usize]));
         let coarsest = roundoff(x.dtype);
         let mut best: Option<(Output, Pair)> = None;
@@ -473,7 +469,8 @@ fn outputs(
                     o.max = o.max.max(distance(x[i], y));
                     let f = compare::differs(x[i], w, e[i]);
                     // Discrete values may flip where floats are rounded.
-                    let g = compare::differs(x[i], y, e[i]) && r.fb.values[b as usize][0].dtype.is_float();
+                    let g = compare::differs(x[i], y, e[i])
+                        && r.fb.values[b as usize][0].dtype.is_float();
                     function |= f;
                     let size = if f || g {
                         let e = if f { distance(x[i], w) / e[i] } else { distance(x[i], y) / e[i] };

@@ -288,10 +288,8 @@ impl<'m> Engine<'m> {
         let params = &module.entry_comp().params;
         let mut syms = Vec::new();
         for (k, &p) in params.iter().enumerate() {
-            let per: Vec<Value> = args
-                .iter()
-                .map(|a| a.get(k).cloned().unwrap_or(Value::Token))
-                .collect();
+            let per: Vec<Value> =
+                args.iter().map(|a| a.get(k).cloned().unwrap_or(Value::Token)).collect();
             let s = b.record(p, 0, Vec::new(), &per)?;
             leaves(&s, &mut b.f.inputs);
             syms.push(s);
@@ -309,8 +307,7 @@ impl<'m> Engine<'m> {
             }
         }
         f.users = users;
-        f.index =
-            f.nodes.iter().enumerate().map(|(k, n)| ((n.instr, n.visit), k as u32)).collect();
+        f.index = f.nodes.iter().enumerate().map(|(k, n)| ((n.instr, n.visit), k as u32)).collect();
         Ok(f)
     }
 
@@ -376,7 +373,11 @@ fn assemble(s: &Sym, n: usize, get: &dyn Fn(Slot) -> Option<PerDevice>) -> Optio
         Sym::Tuple(t) => {
             let parts: Vec<Vec<Value>> =
                 t.iter().map(|s| assemble(s, n, get)).collect::<Option<_>>()?;
-            Some((0..n).map(|d| Value::Tuple(parts.iter().map(|p| p[d].clone()).collect())).collect())
+            Some(
+                (0..n)
+                    .map(|d| Value::Tuple(parts.iter().map(|p| p[d].clone()).collect()))
+                    .collect(),
+            )
         }
     }
 }
@@ -478,7 +479,9 @@ impl Builder<'_, '_> {
         let direct = match ins.opcode {
             Tuple => Some(Sym::Tuple(ops.clone())),
             GetTupleElement => match ins.attrs {
-                Attrs::TupleIndex(k) => usize::try_from(k).ok().and_then(|k| element(ops.first(), k)),
+                Attrs::TupleIndex(k) => {
+                    usize::try_from(k).ok().and_then(|k| element(ops.first(), k))
+                }
                 _ => None,
             },
             Copy | OptimizationBarrier | Domain | AddDependency | AsyncUpdate | AllReduceDone => {

@@ -176,7 +176,12 @@ fn cached<T: Clone + Default>(
 }
 
 /// Places that a placement says; padding of uneven blocks reads element 0.
-pub fn placed(global: &[i64], local: &[i64], q: Option<&Placement>, devices: usize) -> Option<Option<Places>> {
+pub fn placed(
+    global: &[i64],
+    local: &[i64],
+    q: Option<&Placement>,
+    devices: usize,
+) -> Option<Option<Places>> {
     if q.is_none_or(Placement::is_replicated) {
         return (global == local).then_some(None);
     }
@@ -246,8 +251,8 @@ impl Runs<'_> {
             by_operands.entry((op, n.reads())).or_default().push(k as u32);
             by_name.insert((self.ma.name_of(n.instr), n.visit), k as u32);
         }
-        let same_devices =
-            self.fa.values.first().map(Vec::len) == self.fb.values.first().map(Vec::len);
+        // Both take the same values, on one device or on many.
+        let same_inputs = of.iter().flatten().all(|p| p.places.is_none());
         for (k, n) in self.fb.nodes.iter().enumerate() {
             let op = self.mb.instr(n.instr).opcode;
             if op == Opcode::Parameter {
@@ -260,7 +265,7 @@ impl Runs<'_> {
                 .iter()
                 .map(|&s| of[s as usize].as_ref().filter(|p| p.places.is_none()).map(|p| p.a))
                 .collect();
-            if let Some(r) = reads.filter(|_| same_devices) {
+            if let Some(r) = reads {
                 let list = by_operands.get(&(op, r)).map(Vec::as_slice).unwrap_or_default();
                 let alike = |a: &&NodeId| self.alike(**a, k as u32, true, versions);
                 let hit = (list.iter().find(|a| Some(**a) == named && alike(a)))
@@ -277,13 +282,14 @@ impl Runs<'_> {
                 }
             }
             // Versions of one program: the same name.
-            if let Some(a) = named.filter(|_| same_devices && !self.found(&of, n.slots)) {
-                if self.alike(a, k as u32, false, versions) && (versions || self.close(a, k as u32)) {
+            if let Some(a) = named.filter(|_| same_inputs && !self.found(&of, n.slots)) {
+                if self.alike(a, k as u32, false, versions) && (versions || self.close(a, k as u32))
+                {
                     self.join(&mut of, a, k as u32, Basis::Name);
                 }
             }
         }
-        if same_devices {
+        if same_inputs {
             self.by_use(&mut of, if versions { 0.5 } else { 0.1 });
         }
         Pairs { of, versions }
@@ -380,7 +386,8 @@ impl Runs<'_> {
             let identity = self.fa.values[a as usize].first().is_some_and(|t| t.len() == n)
                 && m.elements.iter().enumerate().all(|(d, e)| {
                     e.iter().enumerate().all(|(k, &(x, y))| {
-                        y as usize == k && (x as usize == d || self.fa.values[a as usize].len() == 1)
+                        y as usize == k
+                            && (x as usize == d || self.fa.values[a as usize].len() == 1)
                     })
                 });
             let places = (!identity).then(|| Rc::new(m.elements.clone()));

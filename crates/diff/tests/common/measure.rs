@@ -121,9 +121,10 @@ pub fn faults(
             let o = Options { samples: 0, compare: Duration::from_secs(60), ..Options::default() };
             let Ok(d) = diff(m, &fault.m, claim, Some(x.clone()), &o) else { continue };
             count.planted += 1;
-            let named = d.first.as_ref().map(|b| {
-                fault.m.name_of(d.b.nodes[b.node as usize].instr).to_owned()
-            });
+            let named = d
+                .first
+                .as_ref()
+                .map(|b| fault.m.name_of(d.b.nodes[b.node as usize].instr).to_owned());
             let right = named.as_ref().is_some_and(|n| fault.names.contains(n));
             if above {
                 count.above += 1;
@@ -179,7 +180,8 @@ fn above(
         let y = numbers(own.first()?.get(k)?);
         let z = numbers(got.get(k)?);
         for i in 0..x.len() {
-            let limit = 2.0 * allowed[0][k][i] + 4.0 * (y[i] - x[i]).abs() + 2.0 * roundoff(d) * x[i].abs();
+            let limit =
+                2.0 * allowed[0][k][i] + 4.0 * (y[i] - x[i]).abs() + 2.0 * roundoff(d) * x[i].abs();
             if (z[i] - x[i]).abs() > limit {
                 return Some(true);
             }

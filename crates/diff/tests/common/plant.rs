@@ -63,9 +63,14 @@ pub fn plant(m: &Module, comp: CompId, id: InstrId, kind: &str, r: &mut Random) 
         }
         "accumulate" => {
             let sums = |i: InstrId| {
-                m.instr(i).calls.last().is_some_and(|&c| m.instr(m.comp(c).root).opcode == Opcode::Add)
+                m.instr(i)
+                    .calls
+                    .last()
+                    .is_some_and(|&c| m.instr(m.comp(c).root).opcode == Opcode::Add)
             };
-            if !matches!(op, Opcode::Reduce | Opcode::AllReduce | Opcode::ReduceScatter) || !sums(id) {
+            if !matches!(op, Opcode::Reduce | Opcode::AllReduce | Opcode::ReduceScatter)
+                || !sums(id)
+            {
                 return None;
             }
             let t = if d == DType::Bf16 { DType::F8E5M2 } else { DType::Bf16 };
@@ -75,7 +80,8 @@ pub fn plant(m: &Module, comp: CompId, id: InstrId, kind: &str, r: &mut Random) 
             }
             let f = e.reducer(Opcode::Add, t)?;
             let shape = m.array(id)?.clone();
-            let small = scalify_ir::Shape::Array(scalify_ir::ArrayShape { dtype: t, ..shape.clone() });
+            let small =
+                scalify_ir::Shape::Array(scalify_ir::ArrayShape { dtype: t, ..shape.clone() });
             let attrs = m.instr(id).attrs.clone();
             let s = e.put(id, op, attrs, &ops, &[f], small)?;
             // The old instruction becomes the conversion back.
