@@ -5,7 +5,7 @@ use crate::{Exit, input, output};
 use anyhow::Context as _;
 use clap::Args;
 use globset::{Glob, GlobMatcher};
-use scalify_diff::instrument::{Flag, Instrumented, check_finite, first};
+use scalify_diff::instrument::{Flag, Instrumented, Test, check_finite, first};
 use scalify_ir::DType;
 use scalify_tensors::Archive;
 use serde::{Deserialize, Serialize};
@@ -71,7 +71,7 @@ pub(crate) fn run(a: &InstrumentArgs) -> anyhow::Result<Exit> {
     let side = PathBuf::from(format!("{}.json", out.display()));
     save_text(&side, &(serde_json::to_string_pretty(&map)? + "\n"))?;
     let mut text = format!(
-        "{}: output #{at} is pred[{count}], one flag per instruction ({})\n",
+        "{}: output #{at} is pred[{count}], two flags per instruction ({})\n",
         out.display(),
         side.display()
     );
@@ -101,21 +101,26 @@ fn read(a: &InstrumentArgs) -> anyhow::Result<Exit> {
     anyhow::ensure!(map.schema == SCHEMA, "{name}: schema {}, expected {SCHEMA}", map.schema);
     let values: Vec<Vec<bool>> =
         a.read.iter().map(|p| flags(p, map.flags.len())).collect::<anyhow::Result<_>>()?;
-    let bad = (0..map.flags.len()).filter(|&k| values.iter().any(|v| !v[k])).count();
-    let Some((k, d)) = first(&values) else {
-        output::stdout(&format!("all {} instructions are finite\n", map.flags.len()))?;
-        return Ok(Exit::Success);
-    };
-    let f = &map.flags[k];
-    let at = f.source.as_ref().map(|s| format!(" ({s})")).unwrap_or_default();
-    let mut text = format!(
-        "%{}{at}, {} {}, is the first that is not finite, on device {d}\n",
-        f.instruction, f.opcode, f.shape
-    );
-    if f.in_loop {
-        text += "it is in a loop: an instruction after it may have been first in an earlier iteration\n";
+    let all = map.flags.len() / 2;
+    let mut text = String::new();
+    for (test, what) in [(Test::Nan, "NaN"), (Test::Finite, "a value that is not finite")] {
+        let fails = |k: usize| map.flags[k].test == test && values.iter().any(|v| !v[k]);
+        let count = (0..map.flags.len()).filter(|&k| fails(k)).count();
+        let Some((k, d)) = first(&map.flags, &values, test) else { continue };
+        let f = &map.flags[k];
+        let at = f.source.as_ref().map(|s| format!(" ({s})")).unwrap_or_default();
+        text += &format!(
+            "%{}{at}, {} {}, is the first with {what}, on device {d}; {count} of {all} have one\n",
+            f.instruction, f.opcode, f.shape
+        );
+        if f.in_loop {
+            text += "  in a loop: an instruction after it may have been first in an earlier iteration\n";
+        }
     }
-    text += &format!("{bad} of {} instructions are not finite\n", map.flags.len());
+    if text.is_empty() {
+        output::stdout(&format!("all {all} instructions are finite\n"))?;
+        return Ok(Exit::Success);
+    }
     output::stdout(&text)?;
     Ok(Exit::Refuted)
 }

@@ -2,6 +2,7 @@
 //!
 //! ```sh
 //! cargo run --release -p scalify-diff --example attribution -- plant ROOT.. [-n N] [--seed S]
+//! cargo run --release -p scalify-diff --example attribution -- cross ROOT..    # the same, baseline against distributed
 //! cargo run --release -p scalify-diff --example attribution -- right ROOT..    # equal pairs
 //! cargo run --release -p scalify-diff --example attribution -- bugs ROOT..     # wrong pairs
 //! cargo run --release -p scalify-diff --example attribution -- pipeline ROOT   # before.hlo, after.hlo, io.npz
@@ -26,7 +27,7 @@ use std::time::Instant;
 
 fn main() -> anyhow::Result<()> {
     let mut args = std::env::args().skip(1);
-    let mode = args.next().context("expected plant, right, bugs or pipeline")?;
+    let mode = args.next().context("expected plant, cross, right, bugs or pipeline")?;
     let (mut roots, mut n, mut seed, mut verbose, mut only) =
         (Vec::new(), 2usize, 1u64, false, None);
     while let Some(a) = args.next() {
@@ -50,11 +51,12 @@ fn main() -> anyhow::Result<()> {
     }
     dirs.sort();
     match mode.as_str() {
-        "plant" => planting(&dirs, n, seed, verbose),
+        "plant" => planting(&dirs, n, seed, verbose, false),
+        "cross" => planting(&dirs, n, seed, verbose, true),
         "right" => pairs(&dirs, "equivalent", verbose),
         "bugs" => pairs(&dirs, "different", verbose),
         "pipeline" => pipeline(&dirs, verbose),
-        _ => anyhow::bail!("expected plant, right, bugs or pipeline"),
+        _ => anyhow::bail!("expected plant, cross, right, bugs or pipeline"),
     }
 }
 
@@ -62,15 +64,27 @@ fn label(d: &Path) -> String {
     d.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-fn planting(dirs: &[PathBuf], n: usize, seed: u64, verbose: bool) -> anyhow::Result<()> {
+fn planting(
+    dirs: &[PathBuf],
+    n: usize,
+    seed: u64,
+    verbose: bool,
+    cross: bool,
+) -> anyhow::Result<()> {
     let mut total: BTreeMap<(&'static str, &'static str), Planting> = BTreeMap::new();
     for dir in dirs {
         if label(dir).starts_with("bug__") {
             continue;
         }
-        for (form, m, claim) in pair_modules(dir)? {
+        let all = pair_modules(dir)?;
+        let base = all.iter().find(|x| x.0 == "base").map(|x| x.1.clone());
+        for (form, m, claim) in all {
+            if cross && form == "base" {
+                continue;
+            }
+            let against = base.as_ref().filter(|_| cross);
             let start = Instant::now();
-            for (kind, p) in faults(&m, &claim, n, seed, &label(dir), verbose) {
+            for (kind, p) in faults(&m, against, &claim, n, seed, &label(dir), verbose) {
                 total.entry((form, kind)).or_default().add(&p);
             }
             let s = start.elapsed().as_secs_f64();

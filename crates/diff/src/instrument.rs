@@ -1,7 +1,9 @@
 //! Programs that report which of their values are not finite.
 //!
-//! [`check_finite`] adds one output `pred[n]`: element `k` is true if every
-//! value of the `k`-th chosen instruction was finite. Flags of instructions in
+//! [`check_finite`] adds one output `pred[2 n]` for `n` chosen instructions:
+//! elements `2 k` and `2 k + 1` are true if no value of the `k`-th was NaN, and
+//! if all were finite. Operations that only move elements are left out: they
+//! write neither. Flags of instructions in
 //! called computations and branches are handed out with the result, those in
 //! loops are carried in the loop's state. Computations that are applied to
 //! elements (reducers, comparators), fusions and manual regions are not
@@ -12,9 +14,21 @@ use scalify_ir::{
 };
 use serde::{Deserialize, Serialize};
 
-/// A chosen instruction.
+/// What a flag tests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Test {
+    /// No value is NaN.
+    Nan,
+    /// All values are finite.
+    Finite,
+}
+
+/// A flag of a chosen instruction.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Flag {
+    /// What is tested.
+    pub test: Test,
     /// Its name, with the calls it is in: `while.3/add.5`.
     pub instruction: String,
     /// Opcode.
@@ -122,45 +136,53 @@ pub fn check_finite(m: &Module, choose: &dyn Fn(&str) -> bool) -> Option<Instrum
     })
 }
 
-/// Callees before callers, as readers of the text expect.
+/// What the entry reaches, callees before callers, as readers of the text
+/// expect; nothing else.
 fn sorted(mut m: Module) -> Module {
     let n = m.comps.len();
     let mut order: Vec<usize> = Vec::with_capacity(n);
-    let mut state = vec![0u8; n];
-    for start in 0..n {
-        let mut stack = vec![(start, false)];
-        while let Some((c, done)) = stack.pop() {
-            if done {
-                if state[c] != 2 {
-                    state[c] = 2;
-                    order.push(c);
-                }
-                continue;
+    let mut seen = vec![false; n];
+    let mut stack = vec![(m.entry.0 as usize, false)];
+    let mut placed = vec![false; n];
+    while let Some((c, done)) = stack.pop() {
+        if done {
+            if !std::mem::replace(&mut placed[c], true) {
+                order.push(c);
             }
-            if state[c] != 0 {
-                continue;
-            }
-            state[c] = 1;
-            stack.push((c, true));
-            for &i in &m.comps[c].instrs {
-                for d in &m.instr(i).calls {
-                    stack.push((d.0 as usize, false));
-                }
-            }
+            continue;
+        }
+        if std::mem::replace(&mut seen[c], true) {
+            continue;
+        }
+        stack.push((c, true));
+        for &i in &m.comps[c].instrs {
+            stack.extend(m.instr(i).calls.iter().map(|d| (d.0 as usize, false)));
         }
     }
-    let mut new = vec![0u32; n];
+    let mut comps: Vec<Option<scalify_ir::Computation>> = m.comps.drain(..).map(Some).collect();
+    m.comps = order.iter().filter_map(|&c| comps[c].take()).collect();
+    let mut comp_at = vec![0u32; n];
     for (k, &c) in order.iter().enumerate() {
-        new[c] = k as u32;
+        comp_at[c] = k as u32;
     }
-    for i in &mut m.instrs {
-        for c in &mut i.calls {
-            c.0 = new[c.0 as usize];
+    m.entry = CompId(comp_at[m.entry.0 as usize]);
+    let mut instr_at = vec![0u32; m.instrs.len()];
+    let mut kept = Vec::with_capacity(m.instrs.len());
+    for c in &mut m.comps {
+        for i in &mut c.instrs {
+            instr_at[i.0 as usize] = kept.len() as u32;
+            kept.push(m.instrs[i.0 as usize].clone());
+            i.0 = instr_at[i.0 as usize];
+        }
+        for i in c.params.iter_mut().chain([&mut c.root]) {
+            i.0 = instr_at[i.0 as usize];
         }
     }
-    m.entry = CompId(new[m.entry.0 as usize]);
-    let mut old: Vec<Option<scalify_ir::Computation>> = m.comps.drain(..).map(Some).collect();
-    m.comps = order.iter().filter_map(|&c| old[c].take()).collect();
+    for i in &mut kept {
+        i.operands.iter_mut().for_each(|o| o.0 = instr_at[o.0 as usize]);
+        i.calls.iter_mut().for_each(|c| c.0 = comp_at[c.0 as usize]);
+    }
+    m.instrs = kept;
     m
 }
 
@@ -232,8 +254,21 @@ impl Work<'_> {
         id
     }
 
-    /// Is an array of floats finite: `pred[]`.
-    fn finite(&mut self, list: &mut Vec<InstrId>, x: InstrId) -> Option<InstrId> {
+    /// One test of one array of floats, per element.
+    fn elements(&mut self, list: &mut Vec<InstrId>, x: InstrId, t: Test, dims: &[i64]) -> InstrId {
+        let bools = Shape::array(DType::Pred, dims.to_vec());
+        match t {
+            Test::Finite => self.put(list, Opcode::IsFinite, Attrs::None, &[x], bools),
+            Test::Nan => {
+                let direction = scalify_ir::Comparison::Eq;
+                let attrs = Attrs::Compare { direction, kind: None };
+                self.put(list, Opcode::Compare, attrs, &[x, x], bools)
+            }
+        }
+    }
+
+    /// Does an array of floats pass a test: `pred[]`.
+    fn passes(&mut self, list: &mut Vec<InstrId>, x: InstrId, t: Test) -> Option<InstrId> {
         let a = self.m.array(x)?.clone();
         let dims: Vec<i64> = a.dims.to_vec();
         let bools = Shape::array(DType::Pred, dims.clone());
@@ -241,8 +276,8 @@ impl Work<'_> {
             let part = Shape::array(p, dims.clone());
             let re = self.put(list, Opcode::Real, Attrs::None, &[x], part.clone());
             let im = self.put(list, Opcode::Imag, Attrs::None, &[x], part);
-            let re = self.put(list, Opcode::IsFinite, Attrs::None, &[re], bools.clone());
-            let im = self.put(list, Opcode::IsFinite, Attrs::None, &[im], bools.clone());
+            let re = self.elements(list, re, t, &dims);
+            let im = self.elements(list, im, t, &dims);
             self.put(list, Opcode::And, Attrs::None, &[re, im], bools)
         } else if a.dtype.is_float() {
             // Narrow floats are widened: not every back end tests them.
@@ -253,7 +288,7 @@ impl Work<'_> {
             } else {
                 x
             };
-            self.put(list, Opcode::IsFinite, Attrs::None, &[x], bools)
+            self.elements(list, x, t, &dims)
         } else {
             return None;
         };
@@ -268,9 +303,10 @@ impl Work<'_> {
         Some(r)
     }
 
-    fn flag(&mut self, i: InstrId, path: &str, in_loop: bool) -> Flag {
+    fn flag(&mut self, i: InstrId, test: Test, path: &str, in_loop: bool) -> Flag {
         let f = self.m.frames(i);
         Flag {
+            test,
             instruction: format!("{path}{}", self.m.name_of(i)),
             opcode: self.m.instr(i).opcode.name().to_owned(),
             shape: match self.m.array(i) {
@@ -324,28 +360,26 @@ impl Work<'_> {
                 Some(f) => flags.extend(f),
                 None => list.push(i),
             }
-            let skip = matches!(
-                ins.opcode,
+            let skip = match ins.opcode {
+                Opcode::Parameter => !entry,
                 Opcode::Constant
-                    | Opcode::Tuple
-                    | Opcode::GetTupleElement
-                    | Opcode::Call
-                    | Opcode::While
-                    | Opcode::Conditional
-                    | Opcode::Broadcast
-                    | Opcode::Reshape
-                    | Opcode::Copy
-                    | Opcode::Transpose
-                    | Opcode::OptimizationBarrier
-            ) || ins.opcode == Opcode::Parameter && !entry
-                || self.count >= MAX_FLAGS;
+                | Opcode::Tuple
+                | Opcode::GetTupleElement
+                | Opcode::Call
+                | Opcode::While
+                | Opcode::Conditional
+                | Opcode::OptimizationBarrier => true,
+                op => crate::bound::moves(op),
+            } || self.count >= MAX_FLAGS;
             if skip || !(self.choose)(self.m.str(ins.name)) {
                 continue;
             }
-            if let Some(ok) = self.finite(&mut list, i) {
-                let f = self.flag(i, path, in_loop);
-                flags.push((f, ok));
-                self.count += 1;
+            for t in [Test::Nan, Test::Finite] {
+                if let Some(ok) = self.passes(&mut list, i, t) {
+                    let f = self.flag(i, t, path, in_loop);
+                    flags.push((f, ok));
+                    self.count += 1;
+                }
             }
         }
         (flags, list)
@@ -576,9 +610,11 @@ impl Work<'_> {
     }
 }
 
-/// The first chosen instruction whose flag is false on some device: position
-/// in `flags` and device. `values[device]` are the elements of the added
-/// output.
-pub fn first(values: &[Vec<bool>]) -> Option<(usize, usize)> {
-    values.iter().enumerate().filter_map(|(d, v)| v.iter().position(|ok| !ok).map(|k| (k, d))).min()
+/// The first flag of a test that is false on some device: its position and the
+/// device. `values[device]` are the elements of the added output. What comes
+/// before it in the order of execution passed, so (outside loops) it is the
+/// writer.
+pub fn first(flags: &[Flag], values: &[Vec<bool>], test: Test) -> Option<(usize, usize)> {
+    let fails = |v: &Vec<bool>| flags.iter().zip(v).position(|(f, ok)| f.test == test && !ok);
+    values.iter().enumerate().filter_map(|(d, v)| fails(v).map(|k| (k, d))).min()
 }

@@ -252,7 +252,7 @@ impl Runs<'_> {
             by_name.insert((self.ma.name_of(n.instr), n.visit), k as u32);
         }
         // Both take the same values, on one device or on many.
-        let same_inputs = of.iter().flatten().all(|p| p.places.is_none());
+        let same_inputs = self.same_devices() && of.iter().flatten().all(|p| p.places.is_none());
         for (k, n) in self.fb.nodes.iter().enumerate() {
             let op = self.mb.instr(n.instr).opcode;
             if op == Opcode::Parameter {
@@ -346,9 +346,30 @@ impl Runs<'_> {
         })
     }
 
-    /// Share of operations of the first program whose name, opcode and shape
-    /// the second has too.
+    /// As many devices, or all do the same: what has the same name is the same
+    /// value, not a block of it.
+    fn same_devices(&self) -> bool {
+        let count = |f: &Flow| f.values.first().map(Vec::len);
+        let apart = |m: &Module, f: &Flow| {
+            f.nodes.iter().any(|n| {
+                let i = m.instr(n.instr);
+                i.opcode.is_collective()
+                    || matches!(i.opcode, Opcode::PartitionId | Opcode::ReplicaId)
+                    || matches!(&i.attrs, scalify_ir::Attrs::CustomCall(c) if {
+                        let t = m.str(c.target);
+                        t.starts_with("xla.sdy.") || t.starts_with("SPMD")
+                    })
+            })
+        };
+        count(self.fa) == count(self.fb) || !(apart(self.ma, self.fa) || apart(self.mb, self.fb))
+    }
+
+    /// Versions of one program: nearly all operations of the first have their
+    /// name, opcode and shape in the second too.
     pub fn versions(&self) -> bool {
+        if !self.same_devices() {
+            return false;
+        }
         let mut names: FxHashMap<&str, (Opcode, &scalify_ir::Shape)> = FxHashMap::default();
         for n in &self.fb.nodes {
             let i = self.mb.instr(n.instr);

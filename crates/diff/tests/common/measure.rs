@@ -17,20 +17,20 @@ use std::time::Duration;
 
 /// Counts of faults.
 #[derive(Default, Debug)]
-pub struct Planting {
-    pub planted: usize,
+pub(crate) struct Planting {
+    pub(crate) planted: usize,
     /// Of these, above the bound where they were planted.
-    pub above: usize,
+    pub(crate) above: usize,
     /// Of these, named.
-    pub named: usize,
+    pub(crate) named: usize,
     /// Of those above, another was named.
-    pub other: usize,
+    pub(crate) other: usize,
     /// Below the bound and named.
-    pub below_named: usize,
+    pub(crate) below_named: usize,
 }
 
 impl Planting {
-    pub fn add(&mut self, o: &Planting) {
+    pub(crate) fn add(&mut self, o: &Planting) {
         self.planted += o.planted;
         self.above += o.above;
         self.named += o.named;
@@ -40,7 +40,7 @@ impl Planting {
 }
 
 /// The modules of a case: baseline and distributed.
-pub fn pair_modules(dir: &Path) -> anyhow::Result<Vec<(&'static str, Module, Claim)>> {
+pub(crate) fn pair_modules(dir: &Path) -> anyhow::Result<Vec<(&'static str, Module, Claim)>> {
     let claim = match dir.join("case.json").exists() {
         true => Case::read(dir).and_then(|c| c.claim()).unwrap_or_default(),
         false => Claim::default(),
@@ -76,9 +76,11 @@ fn small(m: &Module) -> bool {
     n < 3e6
 }
 
-/// Plants `n` faults of each kind and counts how many `diff` names.
-pub fn faults(
+/// Plants `n` faults of each kind and counts how many `diff` names; against
+/// the module itself, or against `base`.
+pub(crate) fn faults(
     m: &Module,
+    base: Option<&Module>,
     claim: &Claim,
     n: usize,
     seed: u64,
@@ -119,7 +121,11 @@ pub fn faults(
             let Some(fault) = plant(m, comp, node.instr, kind, &mut r) else { continue };
             let Some(above) = above(m, &mut e, &f, node.instr, &fault, &args, t) else { continue };
             let o = Options { samples: 0, compare: Duration::from_secs(60), ..Options::default() };
-            let Ok(d) = diff(m, &fault.m, claim, Some(x.clone()), &o) else { continue };
+            let d = match base {
+                Some(base) => diff(base, &fault.m, claim, None, &o),
+                None => diff(m, &fault.m, claim, Some(x.clone()), &o),
+            };
+            let Ok(d) = d else { continue };
             count.planted += 1;
             let named = d
                 .first
@@ -206,7 +212,7 @@ fn operands(f: &Flow, node: NodeId, devices: usize) -> Option<Vec<Vec<Value>>> {
 }
 
 /// Inputs recorded with a module: arrays `in0`, `in1`, .. of `io.npz`.
-pub fn recorded(m: &Module, dir: &Path) -> Option<Inputs> {
+pub(crate) fn recorded(m: &Module, dir: &Path) -> Option<Inputs> {
     let z = scalify_tensors::Archive::open(&dir.join("io.npz")).ok()?;
     let mut values = Vec::new();
     for (k, l) in problem::inputs(m).iter().enumerate() {

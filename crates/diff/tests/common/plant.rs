@@ -7,19 +7,19 @@ use scalify_mutate::edit::{Edit, decode, encode};
 use scalify_refute::random::Random;
 
 /// A module with one fault.
-pub struct Planted {
+pub(crate) struct Planted {
     /// The module.
-    pub m: Module,
+    pub(crate) m: Module,
     /// Instructions that are the fault: the one chosen and those put in.
-    pub names: Vec<String>,
+    pub(crate) names: Vec<String>,
     /// The instruction whose value is changed first, in the changed module.
-    pub result: InstrId,
+    pub(crate) result: InstrId,
     /// What was done.
-    pub what: String,
+    pub(crate) what: String,
 }
 
 /// Kinds of faults.
-pub const KINDS: [&str; 5] = ["result", "operand", "accumulate", "ulp", "constant"];
+pub(crate) const KINDS: [&str; 5] = ["result", "operand", "accumulate", "ulp", "constant"];
 
 fn coarser(d: DType, r: &mut Random) -> Option<DType> {
     let bits = d.mantissa_bits()?;
@@ -30,7 +30,13 @@ fn coarser(d: DType, r: &mut Random) -> Option<DType> {
 }
 
 /// Plants a fault of a kind at instruction `id` of computation `comp`.
-pub fn plant(m: &Module, comp: CompId, id: InstrId, kind: &str, r: &mut Random) -> Option<Planted> {
+pub(crate) fn plant(
+    m: &Module,
+    comp: CompId,
+    id: InstrId,
+    kind: &str,
+    r: &mut Random,
+) -> Option<Planted> {
     let mut e = Edit::new(m, comp, 1);
     let d = m.dtype(id).filter(|d| d.is_float())?;
     let op = m.instr(id).opcode;
