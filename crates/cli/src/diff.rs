@@ -31,7 +31,7 @@ pub(crate) struct DiffArgs {
     #[command(flatten)]
     program: ProgramArgs,
     /// Inputs drawn to find ones on which the outputs differ
-    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(long, value_name = "N", default_value_t = 8)]
     samples: usize,
     /// Compare outputs only, over a sample that fills the space of inputs
     #[arg(long, value_enum, value_name = "DESIGN")]

@@ -64,7 +64,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             seed: 1,
-            samples: 4,
+            samples: 8,
             search: Duration::from_secs(10),
             prove: Duration::from_secs(20),
             compare: Duration::from_secs(120),
