@@ -169,7 +169,8 @@ struct Noise<'n> {
 
 fn disturbed(t: &Tensor, by: &[f64], r: &mut Random) -> Tensor {
     let mut v = numbers(t);
-    for (x, e) in v.iter_mut().zip(by) {
+    // An infinity has no roundings.
+    for (x, e) in v.iter_mut().zip(by).filter(|(x, e)| x.is_finite() && e.is_finite()) {
         *x += if r.bits() & 1 == 0 { *e } else { -*e };
     }
     let dims = t.dims.iter().copied();

@@ -4,9 +4,10 @@ use crate::analyze::{Analyzer, Kind, Row, Worst, distance, unflatten};
 use crate::bound::{narrow_sum, numbers, roundoff};
 use crate::flow::{Engine, Flow, FlowError, Limits, Node, NodeId, PerDevice, Slot};
 use crate::pairing::{Basis, Pair, Pairs, Places, Runs, placed};
+use rustc_hash::{FxHashMap, FxHashSet};
 use scalify_claim::{Claim, Placement};
 use scalify_interp::{Tensor, Value};
-use scalify_ir::{ArrayShape, InstrId, Module, Shape};
+use scalify_ir::{ArrayShape, InstrId, Module, Opcode, Shape};
 use scalify_prove::problem::{self, Problem};
 use scalify_refute::compare;
 use scalify_refute::domain::{self, Profile};
@@ -313,12 +314,8 @@ pub fn diff(
         let node =
             found.frontier.iter().find_map(|f| fb.nodes.iter().position(|n| n.instr == f.instr));
         if let Some(node) = node {
-            blame = Some(Blame {
-                node: node as NodeId,
-                kind: Kind::Function,
-                row: None,
-                by_prover: true,
-            });
+            let node = odd_constant(&runs, &pairs, node as NodeId).unwrap_or(node as NodeId);
+            blame = Some(Blame { node, kind: Kind::Function, row: None, by_prover: true });
         }
     }
     if coarse.is_some() && blame.is_none() {
@@ -354,6 +351,40 @@ pub fn diff(
         inputs,
         names,
     })
+}
+
+/// A constant that leads to `node` through values without counterpart, and is
+/// near a constant of the first program but equal to none.
+fn odd_constant(r: &Runs<'_>, pairs: &Pairs, node: NodeId) -> Option<NodeId> {
+    let constants = |m: &Module, f: &Flow| -> Vec<(NodeId, f64)> {
+        let one = |(k, n): (usize, &Node)| {
+            let constant = m.instr(n.instr).opcode == Opcode::Constant;
+            let t = f.values.get(n.slots.0 as usize)?.first()?;
+            let scalar = constant && t.dtype.is_float() && t.len() == 1;
+            let x = scalar.then(|| numbers(t)[0]).filter(|x| x.is_finite() && *x != 0.0)?;
+            Some((k as NodeId, x))
+        };
+        f.nodes.iter().enumerate().filter_map(one).collect()
+    };
+    let known: Vec<f64> = constants(r.ma, r.fa).into_iter().map(|c| c.1).collect();
+    let all: FxHashMap<NodeId, f64> = constants(r.mb, r.fb).into_iter().collect();
+    let mut queue = vec![node];
+    let mut seen: FxHashSet<NodeId> = FxHashSet::default();
+    while let Some(k) = queue.pop() {
+        if !seen.insert(k) || seen.len() > 1000 {
+            continue;
+        }
+        if let Some(x) = all.get(&k) {
+            let near = |y: &f64| (x - y).abs() < 0.2 * y.abs();
+            if known.iter().any(near) && !known.contains(x) {
+                return Some(k);
+            }
+        }
+        let reads = r.fb.nodes[k as usize].reads();
+        let open = reads.iter().filter(|&&s| pairs.of[s as usize].is_none());
+        queue.extend(open.map(|&s| r.fb.slots[s as usize]));
+    }
+    None
 }
 
 /// Slots of inputs by position among all leaves.
