@@ -36,6 +36,8 @@ pub(crate) enum Command {
     Diff(Box<crate::diff::DiffArgs>),
     /// Find where NaN and infinities begin
     NanTrace(Box<crate::nan_trace::NanTraceArgs>),
+    /// Compare the gradients that a program returns with finite differences
+    Gradcheck(Box<crate::gradcheck::GradcheckArgs>),
     /// Rewrite a module so that it reports values that are not finite
     Instrument(Box<crate::instrument::InstrumentArgs>),
     /// Print a completion script

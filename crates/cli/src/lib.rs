@@ -11,6 +11,7 @@ mod compare;
 mod convert;
 mod diff;
 mod explain;
+mod gradcheck;
 mod input;
 mod inspect;
 mod instrument;
@@ -81,6 +82,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Recheck(a) => recheck::run(a),
         Command::Diff(a) => diff::run(a),
         Command::NanTrace(a) => nan_trace::run(a),
+        Command::Gradcheck(a) => gradcheck::run(a),
         Command::Instrument(a) => instrument::run(a),
         Command::Completions { shell } => {
             let mut text = Vec::new();

@@ -21,6 +21,10 @@ use scalify_claim::Claim;
 use scalify_corpus::{Case, find, module};
 use scalify_diff::analyze::Kind;
 use scalify_diff::diff::{Options, Verdict, diff};
+use scalify_interp::Tensor;
+use scalify_ir::{ArrayShape, Module};
+use scalify_prove::problem;
+use scalify_refute::evaluate::Inputs;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -189,7 +193,7 @@ fn pipeline(dirs: &[PathBuf], verbose: bool) -> anyhow::Result<()> {
             continue;
         };
         let (a, b) = (module(&a)?, module(&b)?);
-        let inputs = measure::recorded(&a, dir);
+        let inputs = recorded(&a, dir);
         let with = inputs.is_some();
         match diff(&a, &b, &Claim::default(), inputs, &Options::default()) {
             Ok(r) => {
@@ -226,4 +230,17 @@ fn pipeline(dirs: &[PathBuf], verbose: bool) -> anyhow::Result<()> {
     }
     println!("pipeline: {right} equal, {wrong} different, {failed} not compared");
     Ok(())
+}
+
+/// Inputs recorded with a module: arrays `in0`, `in1`, .. of `io.npz`.
+fn recorded(m: &Module, dir: &Path) -> Option<Inputs> {
+    let z = scalify_tensors::Archive::open(&dir.join("io.npz")).ok()?;
+    let mut values = Vec::new();
+    for (k, l) in problem::inputs(m).iter().enumerate() {
+        let s: &ArrayShape = l.shape.as_array()?;
+        let at = z.find(&format!("in{k}"))?;
+        let t = z.tensor(at, Some(s.dtype)).ok()?;
+        values.push(vec![Tensor::from_bytes(s, &t.bytes().ok()?)?]);
+    }
+    Some(Inputs { values })
 }

@@ -12,6 +12,7 @@ pub mod analyze;
 pub mod bound;
 pub mod diff;
 pub mod flow;
+pub mod gradcheck;
 pub mod instrument;
 pub mod nan;
 pub mod pairing;

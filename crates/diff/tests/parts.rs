@@ -223,6 +223,71 @@ ENTRY e {
     }
 }
 
+/// loss = sum(tanh(x)^2); returns it and what stands for its gradient.
+fn joint(gradient: &str) -> Module {
+    parse(&format!(
+        "HloModule j
+add {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}}
+ENTRY e {{
+  x = f32[5] parameter(0)
+  y = f32[5] parameter(1)
+  t = f32[5] tanh(x)
+  q = f32[5] multiply(t, t)
+  p = f32[5] multiply(q, y)
+  z = f32[] constant(0)
+  loss = f32[] reduce(p, z), dimensions={{0}}, to_apply=add
+  one = f32[] constant(1)
+  ones = f32[5] broadcast(one), dimensions={{}}
+  d = f32[5] subtract(ones, q)
+  ty = f32[5] multiply(t, y)
+  h = f32[5] multiply(ty, d)
+  g = f32[5] add(h, h)
+  half = f32[] constant(0.5)
+  halves = f32[5] broadcast(half), dimensions={{}}
+  sg = f32[5] multiply(g, halves)
+  step = f32[5] subtract(x, sg)
+  ROOT r = (f32[], f32[5], f32[5]) tuple(loss, {gradient}, q)
+}}"
+    ))
+}
+
+#[test]
+fn gradients_against_differences() {
+    use scalify_diff::gradcheck::{Options, Role, Verdict, check, pairing};
+    use scalify_refute::evaluate::RunLimits;
+    let limits = RunLimits { memory: 1 << 30, time: Duration::from_secs(10) };
+    let run = |gradient: &str, rate: Option<f64>| {
+        let m = joint(gradient);
+        let p = scalify_prove::problem::setup(&m, &m, &Claim::default());
+        let x = f32s(&[0.3, -0.7, 1.1, 0.2, -1.5]);
+        let y = f32s(&[1.0, 2.0, -1.0, 0.5, 1.5]);
+        let x = Inputs { values: vec![vec![x], vec![y]] };
+        // d loss / dx = 2 tanh(x) (1 - tanh(x)^2) y, d loss / dy = tanh(x)^2.
+        let (loss, pairs) = pairing(&m, &p, &[(1, 0), (2, 1)]).unwrap();
+        assert_eq!(loss, 0);
+        let o = Options { directions: 2, elements: 3, seed: 1, role: None, rate, limits };
+        let f = check(&m, &p, &x, loss, &pairs, &o).unwrap();
+        let of = |k: usize| (f.parameters[k].verdict, f.parameters[k].role);
+        (f.verdict, of(0), of(1), f.rate)
+    };
+    let right = (Verdict::Pass, Role::Gradient);
+    let (v, x, y, _) = run("g", None);
+    assert_eq!((v, x, y), (Verdict::Pass, right, right));
+    // Half of the gradient: the factor 2 forgotten.
+    let (v, x, y, _) = run("h", None);
+    assert_eq!((v, x.0, y), (Verdict::Fail, Verdict::Fail, right));
+    // A step of 0.5.
+    let (v, x, _, rate) = run("step", None);
+    assert_eq!((v, x), (Verdict::Pass, (Verdict::Pass, Role::Step)));
+    assert!((rate - 0.5).abs() < 1e-6);
+    let (v, x, ..) = run("step", Some(0.25));
+    assert_eq!((v, x.0), (Verdict::Fail, Verdict::Fail));
+}
+
 #[test]
 fn latin_hypercube_uses_each_stratum_once() {
     for n in [1u64, 2, 10, 1000] {

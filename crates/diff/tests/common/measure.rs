@@ -6,11 +6,11 @@ use scalify_corpus::{Case, find, module};
 use scalify_diff::bound::{allowance, numbers, roundoff};
 use scalify_diff::diff::{Options, diff};
 use scalify_diff::flow::{Engine, Flow, Limits, Mode, NodeId};
-use scalify_interp::{Tensor, Value};
-use scalify_ir::{ArrayShape, CompId, Module, Opcode};
+use scalify_interp::Value;
+use scalify_ir::{CompId, Module, Opcode};
 use scalify_prove::problem;
 use scalify_refute::domain::Profile;
-use scalify_refute::evaluate::{self, Inputs};
+use scalify_refute::evaluate;
 use scalify_refute::random::Random;
 use std::path::Path;
 use std::time::Duration;
@@ -209,17 +209,4 @@ fn operands(f: &Flow, node: NodeId, devices: usize) -> Option<Vec<Vec<Value>>> {
         }
     }
     Some(f.nodes.get(node as usize)?.operands.iter().map(|s| one(f, s, devices)).collect())
-}
-
-/// Inputs recorded with a module: arrays `in0`, `in1`, .. of `io.npz`.
-pub(crate) fn recorded(m: &Module, dir: &Path) -> Option<Inputs> {
-    let z = scalify_tensors::Archive::open(&dir.join("io.npz")).ok()?;
-    let mut values = Vec::new();
-    for (k, l) in problem::inputs(m).iter().enumerate() {
-        let s: &ArrayShape = l.shape.as_array()?;
-        let at = z.find(&format!("in{k}"))?;
-        let t = z.tensor(at, Some(s.dtype)).ok()?;
-        values.push(vec![Tensor::from_bytes(s, &t.bytes().ok()?)?]);
-    }
-    Some(Inputs { values })
 }
