@@ -3,7 +3,7 @@
 use crate::numeric::{ProgramArgs, single};
 use crate::{Exit, input, output};
 use clap::{Args, ValueEnum};
-use scalify_diff::gradcheck::{Found, Options, Role, Verdict, check, pairing};
+use scalify_diff::gradcheck::{Found, Options, Role, Verdict, check, outputs, pairing};
 use scalify_refute::domain::Profile;
 use scalify_refute::evaluate::RunLimits;
 use std::fmt::Write as _;
@@ -25,6 +25,9 @@ enum Outputs {
 pub(crate) struct GradcheckArgs {
     /// A program that returns a scalar loss and gradients: HLO text or proto
     module: PathBuf,
+    /// Another program that returns the gradients, e.g. the distributed one,
+    /// with the same inputs
+    gradients: Option<PathBuf>,
     #[command(flatten)]
     program: ProgramArgs,
     /// Output that is the gradient of an input, e.g. 1=3 (may repeat); else
@@ -74,7 +77,26 @@ pub(crate) fn run(a: &GradcheckArgs) -> anyhow::Result<Exit> {
             pair.ok_or_else(|| anyhow::anyhow!("--grad {t}: expected OUTPUT=INPUT, two numbers"))
         })
         .collect::<anyhow::Result<_>>()?;
-    let (loss, pairs) = pairing(&m, &p, &given)?;
+    let other = a.gradients.as_ref().map(|path| input::load_valid(path)).transpose()?;
+    let (g, pg) = match &other {
+        Some(g) => (g, single(g, &claim)?),
+        None => (&m, p.clone()),
+    };
+    let shapes = |p: &scalify_prove::problem::Problem| -> Vec<Vec<i64>> {
+        p.dist_inputs.iter().map(|l| l.shape.dims().to_vec()).collect()
+    };
+    anyhow::ensure!(
+        shapes(&p) == shapes(&pg) && !pg.local_inputs,
+        "the two programs take different inputs: expected the same whole arrays in the same order"
+    );
+    let scalar = |s: &scalify_ir::Shape| {
+        s.as_array().is_some_and(|s| s.dims.is_empty() && s.dtype.is_float())
+    };
+    let loss = scalify_prove::problem::output_shapes(&m).iter().position(scalar);
+    let loss = loss.ok_or_else(|| {
+        anyhow::anyhow!("{}: expected an output that is a scalar, the loss", a.module.display())
+    })?;
+    let (_, pairs) = pairing(g, &pg, &given)?;
     let x = match a.program.read(&m, &p, &claim)? {
         Some(x) => x,
         None => scalify_diff::diff::draw(&m, &p, &claim, Profile::Normal, a.program.seed)?,
@@ -90,7 +112,8 @@ pub(crate) fn run(a: &GradcheckArgs) -> anyhow::Result<Exit> {
         rate: a.rate,
         limits: RunLimits { memory: 4 << 30, time: a.time_limit },
     };
-    let found = check(&m, &p, &x, loss, &pairs, &options)?;
+    let out = outputs(g, &pg, &x, options.limits)?;
+    let found = check(&m, &p, &x, loss, &out, &pairs, &options)?;
     let text = if a.json {
         serde_json::to_string_pretty(&found)? + "\n"
     } else {

@@ -1,7 +1,8 @@
 //! Gradients against finite differences, in `f64`.
 //!
 //! A *joint* program returns a scalar loss and, per parameter, its gradient or
-//! the parameter after a plain step `p - s g`. Per parameter, `g v` is compared
+//! the parameter after a plain step `p - s g`; or one program returns the loss
+//! and another the gradients. Per parameter, `g v` is compared
 //! with central differences of the loss along random directions `v` and along
 //! single elements. The step is the one of [`STEPS`] at which two neighbouring
 //! differences agree best; their distance is the error of the difference. A
@@ -116,19 +117,16 @@ pub struct Options {
 /// shape, to be tried if that one fails.
 ///
 /// # Errors
-/// No scalar loss, or no output that fits an input.
+/// No output fits an input.
 pub fn pairing(
     m: &Module,
     p: &Problem,
     given: &[(usize, usize)],
-) -> Result<(usize, Vec<Pairing>), DiffError> {
+) -> Result<(Option<usize>, Vec<Pairing>), DiffError> {
     let outs = scalify_prove::problem::output_shapes(m);
     let float = |s: &Shape| s.as_array().is_some_and(|a| a.dtype.is_float());
     let scalar = |s: &Shape| s.as_array().is_some_and(|a| a.dims.is_empty()) && float(s);
-    let loss = outs
-        .iter()
-        .position(scalar)
-        .ok_or_else(|| DiffError::Problem("no output is a scalar: no loss".into()))?;
+    let loss = outs.iter().position(scalar);
     if !given.is_empty() {
         for &(o, i) in given {
             let fits = match (outs.get(o), p.dist_inputs.get(i)) {
@@ -145,7 +143,7 @@ pub fn pairing(
     // From the end: losses and data come first, parameters after them.
     let mut out = Vec::new();
     let mut left = p.dist_inputs.len();
-    for (o, s) in outs.iter().enumerate().rev().filter(|x| x.0 != loss && float(x.1)) {
+    for (o, s) in outs.iter().enumerate().rev().filter(|x| Some(x.0) != loss && float(x.1)) {
         let fits = |&i: &usize| {
             let l = &p.dist_inputs[i].shape;
             float(l) && l.dims() == s.dims()
@@ -290,7 +288,21 @@ fn worse(a: Verdict, b: Verdict) -> Verdict {
     }
 }
 
-/// Checks the gradients of a joint program on inputs `x` (whole arrays).
+/// Outputs of a program in `f64`.
+///
+/// # Errors
+/// Programs that cannot be run.
+pub fn outputs(
+    m: &Module,
+    p: &Problem,
+    x: &Inputs,
+    limits: RunLimits,
+) -> Result<Vec<Tensor>, DiffError> {
+    Runner { m, p, limits }.run(x)
+}
+
+/// Checks gradients, among the outputs `out` of a program as `pairs` say,
+/// against output `loss` of program `m` on inputs `x` (whole arrays).
 ///
 /// # Errors
 /// Programs that cannot be run.
@@ -299,11 +311,11 @@ pub fn check(
     p: &Problem,
     x: &Inputs,
     loss: usize,
+    out: &[Tensor],
     pairs: &[Pairing],
     o: &Options,
 ) -> Result<Found, DiffError> {
     let run = Runner { m, p, limits: o.limits };
-    let out = run.run(x)?;
     let f0 = run.loss(x, loss)?;
     let mut r = Random::new(o.seed);
     let value = |i: usize| -> Vec<f64> {
@@ -320,8 +332,8 @@ pub fn check(
             return Err(DiffError::Problem(e));
         }
         gradients.push(g);
-        if !slopes.contains_key(&i) {
-            slopes.insert(i, run.slopes(x, i, loss, o, &mut r)?);
+        if let std::collections::btree_map::Entry::Vacant(e) = slopes.entry(i) {
+            e.insert(run.slopes(x, i, loss, o, &mut r)?);
         }
     }
     let given = |role: Role, rate: f64, g: &[f64], i: usize, v: &[f64]| match role {
@@ -349,8 +361,8 @@ pub fn check(
     for ((output, inputs), g) in pairs.iter().zip(&gradients) {
         let mut best: Option<Parameter> = None;
         'tries: for &i in inputs {
-            if !slopes.contains_key(&i) {
-                slopes.insert(i, run.slopes(x, i, loss, o, &mut r)?);
+            if let std::collections::btree_map::Entry::Vacant(e) = slopes.entry(i) {
+                e.insert(run.slopes(x, i, loss, o, &mut r)?);
             }
             for &role in &roles {
                 let mut q = Parameter {

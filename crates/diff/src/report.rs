@@ -392,7 +392,7 @@ fn greatest(w: &Worst, kind: Kind) -> String {
 /// Three digits.
 fn short(x: f64) -> String {
     match x {
-        x if x == 0.0 => "0".into(),
+        0.0 => "0".into(),
         x if !x.is_finite() => x.to_string(),
         x if (1e-3..1e5).contains(&x.abs()) => {
             let d = (2 - x.abs().log10().floor() as i32).max(0) as usize;

@@ -257,7 +257,7 @@ ENTRY e {{
 
 #[test]
 fn gradients_against_differences() {
-    use scalify_diff::gradcheck::{Options, Role, Verdict, check, pairing};
+    use scalify_diff::gradcheck::{Options, Role, Verdict, check, outputs, pairing};
     use scalify_refute::evaluate::RunLimits;
     let limits = RunLimits { memory: 1 << 30, time: Duration::from_secs(10) };
     let run = |gradient: &str, rate: Option<f64>| {
@@ -268,9 +268,10 @@ fn gradients_against_differences() {
         let x = Inputs { values: vec![vec![x], vec![y]] };
         // d loss / dx = 2 tanh(x) (1 - tanh(x)^2) y, d loss / dy = tanh(x)^2.
         let (loss, pairs) = pairing(&m, &p, &[(1, 0), (2, 1)]).unwrap();
-        assert_eq!(loss, 0);
+        assert_eq!(loss, Some(0));
         let o = Options { directions: 2, elements: 3, seed: 1, role: None, rate, limits };
-        let f = check(&m, &p, &x, loss, &pairs, &o).unwrap();
+        let out = outputs(&m, &p, &x, limits).unwrap();
+        let f = check(&m, &p, &x, loss.unwrap(), &out, &pairs, &o).unwrap();
         let of = |k: usize| (f.parameters[k].verdict, f.parameters[k].role);
         (f.verdict, of(0), of(1), f.rate)
     };

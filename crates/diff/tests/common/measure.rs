@@ -139,7 +139,7 @@ pub(crate) fn faults(
             } else {
                 count.below_named += usize::from(named.is_some());
             }
-            if verbose && (above && !right || !above && named.is_some() && !right) {
+            if verbose && !right && (above || named.is_some()) {
                 let row = d.first.as_ref().and_then(|b| b.row).map(|k| &d.rows[k]);
                 println!(
                     "{label}: {} at {} above {above}: named {named:?} ({:?} {:?}), planted {:?}",
