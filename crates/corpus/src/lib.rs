@@ -161,15 +161,17 @@ pub fn module(path: &Path) -> anyhow::Result<Module> {
 /// Whether the first reported instruction names the planted line: on its
 /// innermost frame, and on any frame of the report.
 pub fn localised(case: &Case, o: &Outcome) -> (bool, bool) {
-    let Some(bug) = &case.bug else { return (false, false) };
     let Some(item) = o.frontier.first() else { return (false, false) };
-    let mut lines = bug.lines.clone();
-    lines.extend(bug.near_lines.iter().flatten());
-    let tail = |f: &str| f.rsplit('/').next().unwrap_or("").to_owned();
-    let hit = |f: &scalify_prove::outcome::Frame| {
-        tail(&f.file) == tail(&bug.file) && lines.contains(&f.line)
-    };
+    let hit = |f: &scalify_prove::outcome::Frame| planted(case, &f.file, f.line);
     (item.frames.first().is_some_and(hit), item.frames.iter().any(hit))
+}
+
+/// Is the planted error of a case on (or, for an omission, beside) this line?
+pub fn planted(case: &Case, file: &str, line: u32) -> bool {
+    let Some(bug) = &case.bug else { return false };
+    let tail = |f: &str| f.rsplit('/').next().unwrap_or("").to_owned();
+    tail(file) == tail(&bug.file)
+        && bug.lines.iter().chain(bug.near_lines.iter().flatten()).any(|&l| l == line)
 }
 
 /// Short name of a verdict.

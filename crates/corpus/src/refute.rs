@@ -1,6 +1,6 @@
 //! The whole decision over cases: verdicts, lines, repairs.
 
-use crate::{Case, localised};
+use crate::{Case, localised, planted};
 use scalify_claim::Claim;
 use scalify_ir::Module;
 use scalify_prove::outcome::Verdict;
@@ -67,7 +67,11 @@ impl Tally {
             if !named {
                 bad.push("not refuted");
             }
-            let (a, b) = localised(case, o);
+            let (a, mut b) = localised(case, o);
+            b |= d.repairs.iter().take(2).any(|r| {
+                let shown = [Some(r.at), r.before].into_iter().flatten();
+                shown.flat_map(|i| dist.frames(i)).any(|f| planted(case, f.file, f.line))
+            });
             self.innermost += usize::from(a);
             self.line += usize::from(b);
             if !b {
@@ -135,7 +139,7 @@ impl fmt::Display for Tally {
         )?;
         writeln!(
             f,
-            "line named           {}/{w} innermost frame, {}/{w} with call site",
+            "line named           {}/{w} innermost frame, {}/{w} any line shown",
             self.innermost, self.line
         )?;
         writeln!(

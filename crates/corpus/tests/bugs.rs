@@ -2,7 +2,8 @@
 //! are proved, except those listed in `not_yet.txt` (which must not be), and
 //! never refuted; for wrong ones the refuter finds inputs, except those listed
 //! in `not_refuted.txt` (for which it must not), and they are never proved.
-//! `BUGS_TABLE=1` prints a line each.
+//! `BUGS_TABLE=1` prints a line each; `BUGS_REPAIR=n` also looks for repairs,
+//! n seconds each, which name more faults.
 #![allow(clippy::print_stdout)]
 
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -12,9 +13,10 @@ use scalify_corpus::{find, module, word};
 use scalify_ir::Module;
 use scalify_prove::outcome::{Grade, Outcome, Verdict};
 use scalify_prove::{Options, verify};
-use scalify_refute::{Search, refute};
+use scalify_refute::{Decision, Plan, decide};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 static RIGHT: AtomicUsize = AtomicUsize::new(0);
 static PROVED: AtomicUsize = AtomicUsize::new(0);
@@ -37,15 +39,37 @@ fn why(o: &Outcome) -> String {
     format!("{:?} {:?} {first}", o.notes, o.exhausted)
 }
 
-fn found(s: &Search) -> String {
-    match s {
-        Search::Differ(c) => {
-            let d = c.outputs.first().map(|d| format!("{:e} for {:e}", d.actual, d.expected));
-            format!("differ {}", d.unwrap_or_default())
-        }
-        Search::Agree(e) if e.precision.is_some() => "precision".to_owned(),
-        Search::Agree(e) => format!("agree on {}", e.samples),
-        Search::Unable(e) => format!("unable: {e}"),
+fn found(d: &Decision) -> String {
+    if let Some(c) = &d.counterexample {
+        let x = c.outputs.first().map(|d| format!("{:e} for {:e}", d.actual, d.expected));
+        return format!("differ {}", x.unwrap_or_default());
+    }
+    match (&d.evidence, &d.unable) {
+        (Some(e), _) if e.precision.is_some() => "precision".to_owned(),
+        (Some(e), _) => format!("agree on {}", e.samples),
+        (None, Some(e)) => format!("unable: {e}"),
+        _ => "nothing".to_owned(),
+    }
+}
+
+/// The kinds of `case.json` that a finding of this code names.
+fn kinds(code: &str) -> &[&str] {
+    match code {
+        "missing-all-reduce" | "misplaced-all-reduce" => &["missing-all-reduce"],
+        "duplicate-collective" => &["duplicate-all-reduce", "wrong-kind-collective"],
+        "missing-all-gather" => &["wrong-kind-collective"],
+        "wrong-offset" | "wrong-mesh-axis" => &["offset"],
+        "wrong-scale" => &["scale"],
+        "duplicated-operand" => &["duplicated-bias"],
+        "wrong-layout" => &["layout", "axis-split"],
+        "wrong-mask" => &["mask"],
+        "wrong-group" => &["wrong-group"],
+        "wrong-reducer" => &["wrong-reducer"],
+        "wrong-dimension" => &["wrong-dimension"],
+        "wrong-permute" => &["wrong-permute"],
+        "wrong-operand" => &["wrong-operand"],
+        "stale-slice" => &["stale-slice"],
+        _ => &[],
     }
 }
 
@@ -62,14 +86,15 @@ fn own(dir: &Path) -> Result<(), Failed> {
     Ok(())
 }
 
-fn right(o: &Outcome, search: &Search, not_yet: bool) -> Result<(), Failed> {
+fn right(d: &Decision, not_yet: bool) -> Result<(), Failed> {
     add(&RIGHT);
+    let o = &d.outcome;
     let proved = o.verdict == Verdict::Proved;
     if proved {
         add(&PROVED);
     }
-    if o.verdict == Verdict::Refuted || matches!(search, Search::Differ(_)) {
-        return Err(format!("FALSE REFUTATION: {}", found(search)).into());
+    if o.verdict == Verdict::Refuted || d.counterexample.is_some() {
+        return Err(format!("FALSE REFUTATION: {}", found(d)).into());
     }
     if proved == not_yet {
         return Err(format!("proved is {proved}: {}", why(o)).into());
@@ -77,21 +102,17 @@ fn right(o: &Outcome, search: &Search, not_yet: bool) -> Result<(), Failed> {
     Ok(())
 }
 
-fn wrong(
-    o: &Outcome,
-    search: &Search,
-    graph: &Graph,
-    dist: &Module,
-    late: bool,
-) -> Result<(), Failed> {
+fn wrong(d: &Decision, graph: &Graph, dist: &Module, late: bool) -> Result<(), Failed> {
     add(&WRONG);
+    let o = &d.outcome;
     if o.verdict == Verdict::Proved {
         return Err("FALSE PROOF".into());
     }
-    match search {
-        Search::Differ(_) => add(&REFUTED),
-        Search::Agree(e) if e.precision.is_some() => add(&PRECISION),
-        _ => {}
+    let precision = d.evidence.as_ref().is_some_and(|e| e.precision.is_some());
+    if d.counterexample.is_some() {
+        add(&REFUTED);
+    } else if precision {
+        add(&PRECISION);
     }
     if o.frontier.is_empty() && o.notes.is_empty() {
         return Err("not proved and no reason given".into());
@@ -100,12 +121,13 @@ fn wrong(
         if graph.guilty.iter().any(|g| g == dist.name_of(f.instr)) {
             add(&NAMED);
         }
-        if Some(f.code) == graph.kind.as_deref() {
+        let kind = graph.kind.as_deref().unwrap_or("");
+        if kinds(f.code).contains(&kind) || precision && kind == "precision" {
             add(&SAME_KIND);
         }
     }
-    if matches!(search, Search::Differ(_)) == late {
-        return Err(format!("the refuter: {}", found(search)).into());
+    if d.counterexample.is_some() == late {
+        return Err(format!("the refuter: {}", found(d)).into());
     }
     Ok(())
 }
@@ -120,8 +142,11 @@ fn run(dir: &Path, graph: &Graph, late: bool) -> Result<(), Failed> {
         }
     }
     let claim = case.claim(graph)?;
-    let o = verify(&base, &dist, &claim, &Options::default());
-    let search = refute(&base, &dist, &claim, scalify_refute::Options::default());
+    let seconds = std::env::var("BUGS_REPAIR").ok().and_then(|s| s.parse().ok());
+    let repair = Duration::from_secs(seconds.unwrap_or(0));
+    let plan = Plan { repair, cross_check: true, ..Plan::default() };
+    let d = decide(&base, &dist, &claim, &Options::default(), &plan);
+    let o = &d.outcome;
     if std::env::var_os("BUGS_TABLE").is_some() {
         let f = o.frontier.first().map_or("", |f| f.code);
         let kind = graph.kind.as_deref().unwrap_or("");
@@ -131,15 +156,18 @@ fn run(dir: &Path, graph: &Graph, late: bool) -> Result<(), Failed> {
             case.name,
             graph.file,
             word(o.verdict),
-            found(&search)
+            found(&d)
         );
+        for r in &d.repairs {
+            println!("    {} with {}", if r.grade.is_some() { "proved" } else { "agrees" }, r.text);
+        }
         for a in &o.assumptions {
             println!("    {:?}: {}", a.kind, a.text);
         }
     }
     match graph.expected.as_str() {
-        "equivalent" => right(&o, &search, late),
-        _ => wrong(&o, &search, graph, &dist, late),
+        "equivalent" => right(&d, late),
+        _ => wrong(&d, graph, &dist, late),
     }
 }
 

@@ -4,12 +4,13 @@
 
 use crate::cases::{Pair, Source};
 use crate::decide::{Judge, Judgement, Made};
+use crate::draw::Inputs;
 use crate::operators::{Mutant, Operator, Site};
 use crate::random::Random;
 use scalify_ir::Module;
 use scalify_prove::outcome::{AssumptionKind, Grade, Outcome, Side, Verdict};
 use scalify_prove::{Options, verify};
-use scalify_refute::{Decision, Plan};
+use scalify_refute::{Decision, Plan, evaluate};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -320,6 +321,21 @@ fn one(number: usize, p: &Prepared, operators: &[Operator], c: &Config) -> Optio
         };
         if end.bad() {
             text.push_str(&format!("; on draws where values are finite: {tame:?}"));
+        }
+    }
+    let mut j = j;
+    if end == End::FalseRefuted {
+        // The refuter may have found inputs that the judge did not draw.
+        let at = d.counterexample.as_ref().and_then(|c| {
+            let q = p.judge.problem();
+            let (b, n) = (&p.pair.base, &p.pair.dist);
+            let base = evaluate::base_arguments(b, q, &c.drawn)?.into_iter().next()?;
+            let dist = evaluate::dist_arguments(n, q, &c.placements, &c.drawn)?;
+            Some(p.judge.judge_at(side, &p.pair, &x.module, &Inputs { base, dist }))
+        });
+        if let Some(at @ Judgement::Differs { .. }) = at {
+            end = End::Refuted;
+            j = at;
         }
     }
     let mut draw = None;

@@ -401,6 +401,45 @@ impl Judge {
         self.judge_on(side, mutant, &(0..self.draws.len()).collect::<Vec<_>>())
     }
 
+    /// Judges a mutant on one input more, on which the refuter says that it
+    /// differs: the originals must agree there and the mutant must not.
+    pub fn judge_at(&self, side: Side, pair: &Pair, mutant: &Module, inputs: &Inputs) -> Judgement {
+        let run = |s, m: &Module| self.run(s, m, inputs, Accumulate::F64);
+        let all = run(Side::Base, &pair.base)
+            .and_then(|b| Ok((b, run(Side::Dist, &pair.dist)?, run(side, mutant)?)));
+        let (base, dist, got) = match all {
+            Ok(x) => x,
+            Err(e) => return Judgement::NoValue(e),
+        };
+        for (k, qs) in self.layouts.iter().enumerate() {
+            let fits = |q: &&Placement| matches!(self.compare(k, q, &base, &dist, None), Gap::None);
+            let fitting: Vec<&Placement> = qs.iter().filter(fits).collect();
+            let (b, d) = match side {
+                Side::Base => (&got, &dist),
+                Side::Dist => (&base, &got),
+            };
+            let gaps = fitting.iter().map(|q| {
+                let noise = self.error(k, q, &base, &dist);
+                match self.compare(k, q, b, d, Some(noise)) {
+                    Gap::None => None,
+                    Gap::NonFinite(t) => Some((t, false)),
+                    Gap::Finite(t) => Some((t, true)),
+                }
+            });
+            let Some(gaps) = gaps.collect::<Option<Vec<_>>>() else { continue };
+            if let Some((t, finite)) = gaps.into_iter().next() {
+                let how = format!("{t} (the refuter's inputs, in f64)");
+                return Judgement::Differs { draw: usize::MAX, how, finite };
+            }
+        }
+        Judgement::Equal
+    }
+
+    /// How the judge places inputs and outputs.
+    pub fn problem(&self) -> &Problem {
+        &self.problem
+    }
+
     fn judge_on(&self, side: Side, mutant: &Module, draws: &[usize]) -> Judgement {
         let draws = || draws.iter().filter_map(|&n| Some((n, self.draws.get(n)?)));
         let mut alive = self.layouts.clone();

@@ -603,12 +603,16 @@ impl<'a> Context<'a> {
         };
         let gather = m.instr(at).opcode == Opcode::AllGather;
         let n = if gather { small / big.max(1) } else { big / small.max(1) };
+        let mut moved = vec![at];
         for &u in m.comp(c).instrs.iter().skip(pos).take(40) {
             let Some(s) = m.array(u) else { continue };
             let op = m.instr(u).opcode;
-            let chain =
-                u == at || matches!(op, Opcode::Reshape | Opcode::Transpose | Opcode::Bitcast);
-            if !chain || s.dims.len() != x.dims.len() || s.dtype != x.dtype {
+            let moves = matches!(op, Opcode::Reshape | Opcode::Transpose | Opcode::Bitcast)
+                && m.instr(u).operands.iter().all(|o| moved.contains(o));
+            if moves {
+                moved.push(u);
+            }
+            if !(u == at || moves) || s.dims.len() != x.dims.len() || s.dtype != x.dtype {
                 continue;
             }
             for k in 0..x.dims.len() {
@@ -1041,6 +1045,51 @@ impl<'a> Context<'a> {
         at
     }
 
+    /// Where the changed value is used next: the nearest user, through
+    /// instructions of the same source line or of none, that has another
+    /// line. What is missing is missing between the two.
+    pub fn next_use(&self, at: InstrId) -> Option<InstrId> {
+        let line = |i: InstrId| {
+            let f = self.m.frames(i);
+            f.first().filter(|f| f.line > 0).map(|f| (f.file.to_owned(), f.line))
+        };
+        let here = line(at);
+        let list = &self.m.comp(self.owner[at.0 as usize]).instrs;
+        let from = list.iter().position(|&x| x == at)?;
+        let mut reach: rustc_hash::FxHashMap<InstrId, u32> = [(at, 0)].into_iter().collect();
+        let mut best: Option<(u32, InstrId)> = None;
+        for &u in list.iter().skip(from + 1).take(2000) {
+            let i = self.m.instr(u);
+            let Some(d) = i.operands.iter().filter_map(|o| reach.get(o)).min().copied() else {
+                continue;
+            };
+            match line(u) {
+                Some(l) if Some(&l) != here.as_ref() => {
+                    if best.is_none_or(|b| d < b.0) {
+                        best = Some((d, u));
+                    }
+                }
+                _ if d < 6 => {
+                    reach.insert(u, d + 1);
+                }
+                _ => {}
+            }
+        }
+        best.map(|b| b.1)
+    }
+
+    /// Is something put between a value and its uses?
+    pub fn inserts(x: &Candidate) -> bool {
+        matches!(
+            x.edit,
+            Edit::AllReduce { drop: None, .. }
+                | Edit::Scale { .. }
+                | Edit::Offset { .. }
+                | Edit::Relayout { .. }
+                | Edit::Add { .. }
+        )
+    }
+
     /// Kind of the fault that an edit mends.
     pub fn code(&self, x: &Candidate) -> &'static str {
         let opcode = self.m.instr(x.at).opcode;
@@ -1058,7 +1107,7 @@ impl<'a> Context<'a> {
             Edit::Pairs { .. } => "wrong-permute",
             Edit::Scale { .. } => "wrong-scale",
             Edit::ScaleOperand { .. } => "duplicated-operand",
-            Edit::Constant { .. } => "wrong-constant",
+            Edit::Constant { .. } => self.constant_code(x.at),
             Edit::TransposeBefore { .. } | Edit::Permutation { .. } | Edit::Relayout { .. } => {
                 "wrong-layout"
             }
@@ -1072,19 +1121,44 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// What a constant is to its nearest arithmetic use.
+    fn constant_code(&self, at: InstrId) -> &'static str {
+        let mut reach = vec![at];
+        for &u in &self.m.comp(self.owner[at.0 as usize]).instrs {
+            let i = self.m.instr(u);
+            if u == at || !i.operands.iter().any(|o| reach.contains(o)) {
+                continue;
+            }
+            let float = self.m.dtype(u).is_some_and(|d| d.is_float());
+            match i.opcode {
+                Opcode::Broadcast | Opcode::Reshape | Opcode::Convert if reach.len() < 8 => {
+                    reach.push(u);
+                }
+                Opcode::Multiply | Opcode::Divide if float => return "wrong-scale",
+                Opcode::Add | Opcode::Subtract if !float => return "wrong-offset",
+                Opcode::DynamicSlice | Opcode::DynamicUpdateSlice => return "wrong-offset",
+                Opcode::Compare => return "wrong-mask",
+                _ => return "wrong-constant",
+            }
+        }
+        "wrong-constant"
+    }
+
+    /// Name of an instruction with its source line.
+    pub fn name(&self, i: InstrId) -> String {
+        let n = self.m.name_of(i);
+        match self.m.frames(i).first() {
+            Some(f) if f.line > 0 => {
+                format!("%{n} ({}:{})", f.file.rsplit('/').next().unwrap_or(""), f.line)
+            }
+            _ => format!("%{n}"),
+        }
+    }
+
     /// The edit in words, to be read after "with".
     pub fn text(&self, x: &Candidate) -> String {
         let m = self.m;
-        let name = |i: InstrId| {
-            let f = m.frames(i);
-            let n = m.name_of(i);
-            match f.first() {
-                Some(f) if f.line > 0 => {
-                    format!("%{n} ({}:{})", f.file.rsplit('/').next().unwrap_or(""), f.line)
-                }
-                _ => format!("%{n}"),
-            }
-        };
+        let name = |i: InstrId| self.name(i);
         let mut at = name(x.at);
         if !x.also.is_empty() {
             at += &format!(" and {} more of this line", x.also.len());

@@ -101,13 +101,17 @@ pub fn base(
     accumulate: Accumulate,
     limits: RunLimits,
 ) -> Result<Results, RunError> {
-    let n = if p.base_spmd { p.devices as usize } else { 1 };
-    let args = (0..n)
-        .map(|d| arguments(m, x.values.iter().map(|v| v.get(d).or(v.first()).cloned())))
-        .collect::<Option<Vec<_>>>()
-        .ok_or_else(no_fit)?;
-    let t = if p.base_spmd { topology(m, p, n) } else { (1, 1) };
+    let args = base_arguments(m, p, x).ok_or_else(no_fit)?;
+    let t = if p.base_spmd { topology(m, p, args.len()) } else { (1, 1) };
     execute(m, args, t, accumulate, limits)
+}
+
+/// Arguments of the baseline: of its one device, or of each.
+pub fn base_arguments(m: &Module, p: &Problem, x: &Inputs) -> Option<Vec<Vec<Value>>> {
+    let n = if p.base_spmd { p.devices as usize } else { 1 };
+    (0..n)
+        .map(|d| arguments(m, x.values.iter().map(|v| v.get(d).or(v.first()).cloned())))
+        .collect()
 }
 
 /// Arguments of the distributed program, per device: the blocks that

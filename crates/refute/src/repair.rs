@@ -4,7 +4,7 @@
 //! the programs differ; only those that agree there, and on further inputs,
 //! are given to the prover. An edit counts as a repair only if it is proved.
 
-use crate::candidates::{Candidate, Context};
+use crate::candidates::{Candidate, Context, Edit};
 use crate::search::{Counterexample, Refuter};
 use crate::shrink::Reduced;
 use scalify_claim::Claim;
@@ -20,6 +20,9 @@ pub struct Repair {
     pub code: &'static str,
     /// The instruction of the distributed program that it changes or follows.
     pub at: InstrId,
+    /// For what is put between a value and its uses: the next use that has
+    /// another source line.
+    pub before: Option<InstrId>,
     /// What it does, to be read after "with": `all-reduce over tp after
     /// %dot.17`.
     pub text: String,
@@ -108,13 +111,7 @@ pub fn search(
         if out.verdict == Verdict::Proved {
             // A second one is looked for only a little longer.
             stop.get_or_insert((now * 2).max(Duration::from_millis(200)));
-            proved.push(Repair {
-                code: ctx.code(&c),
-                at: ctx.place(&c, &distances),
-                text: ctx.text(&c),
-                grade: out.grade,
-                module: m,
-            });
+            proved.push(repair(&ctx, &c, &distances, out.grade, m));
         } else if likely.is_empty() {
             likely.push((c, m));
             if stop.is_none() && proved.is_empty() {
@@ -125,12 +122,28 @@ pub fn search(
     }
     if proved.is_empty() {
         for (c, m) in likely {
-            let (code, text) = (ctx.code(&c), ctx.text(&c));
-            let at = ctx.place(&c, &distances);
-            proved.push(Repair { code, at, text, grade: None, module: m });
+            proved.push(repair(&ctx, &c, &distances, None, m));
         }
     }
     (proved, tried)
+}
+
+fn repair(
+    ctx: &Context<'_>,
+    c: &Candidate,
+    distances: &[f64],
+    grade: Option<Grade>,
+    module: Module,
+) -> Repair {
+    let at = ctx.place(c, distances);
+    let constant = matches!(c.edit, Edit::Constant { .. });
+    let before = (Context::inserts(c) || constant).then(|| ctx.next_use(at)).flatten();
+    let mut text = ctx.text(c);
+    if let Some(u) = before {
+        let place = if constant { "used by" } else { "before" };
+        text += &format!(", {place} {}", ctx.name(u));
+    }
+    Repair { code: ctx.code(c), at, before, text, grade, module }
 }
 
 /// Puts the instruction that the first repair changes first on the frontier.
