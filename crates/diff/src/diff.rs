@@ -211,6 +211,7 @@ pub fn diff(
     let mut placements: Vec<Option<Placement>> =
         p.pairs.iter().map(|q| q.placement.clone()).collect();
     let mut coarse = None;
+    let mut seen = Vec::new();
     let inputs = match inputs {
         Some(x) => x,
         None => {
@@ -236,6 +237,7 @@ pub fn diff(
                 Some(c) => {
                     notes.push("inputs on which the outputs differ were searched".into());
                     placements = c.placements.clone();
+                    seen = c.outputs.clone();
                     c.drawn
                 }
                 None => draw(a, &p, claim, Profile::Normal, o.seed)?,
@@ -270,6 +272,20 @@ pub fn diff(
     let moved = moved(a, &fa, o.seed);
     let near = ea.again(&fa, &moved, crate::flow::Mode::Wide).map_err(first)?;
     let mut outputs = outputs(&p, claim, &runs, &near, &mut pairs, n)?;
+    // What the search has established, with its own care for ties.
+    for d in &seen {
+        if let Some(o) = outputs.get_mut(d.output).filter(|o| o.kind != Kind::Function) {
+            o.kind = Kind::Function;
+            o.worst = Worst {
+                device: d.device as usize,
+                index: d.local.clone(),
+                expected: d.expected,
+                actual: d.actual,
+                bound: d.bound,
+            };
+            o.ratio = distance(d.expected, d.actual) / d.bound;
+        }
+    }
     if let Some(c) = &coarse {
         notes.push(format!(
             "output {}: root mean square rounding error {:.1e}, of the first program {:.1e}",

@@ -109,9 +109,7 @@ pub fn base(
 /// Arguments of the baseline: of its one device, or of each.
 pub fn base_arguments(m: &Module, p: &Problem, x: &Inputs) -> Option<Vec<Vec<Value>>> {
     let n = if p.base_spmd { p.devices as usize } else { 1 };
-    (0..n)
-        .map(|d| arguments(m, x.values.iter().map(|v| v.get(d).or(v.first()).cloned())))
-        .collect()
+    (0..n).map(|d| arguments(m, x.values.iter().map(|v| v.get(d).or(v.first()).cloned()))).collect()
 }
 
 /// Arguments of the distributed program, per device: the blocks that
