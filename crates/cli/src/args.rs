@@ -34,6 +34,14 @@ pub(crate) enum Command {
     Compare(Box<crate::compare::CompareArgs>),
     /// Judge a report of `compare` under other tolerances
     Recheck(Box<crate::recheck::RecheckArgs>),
+    /// Compare two programs operation by operation, in their own types
+    Diff(Box<crate::diff::DiffArgs>),
+    /// Find where NaN and infinities begin
+    NanTrace(Box<crate::nan_trace::NanTraceArgs>),
+    /// Compare the gradients that a program returns with finite differences
+    Gradcheck(Box<crate::gradcheck::GradcheckArgs>),
+    /// Rewrite a module so that it reports values that are not finite
+    Instrument(Box<crate::instrument::InstrumentArgs>),
     /// Print a completion script
     Completions {
         /// For which shell
@@ -260,7 +268,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(n * scale).map_err(|e| e.to_string())
 }
 
-fn bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let (n, unit) = number(text)?;
     let shift = match unit.trim_end_matches("iB").trim_end_matches('B') {
         "" => 0,

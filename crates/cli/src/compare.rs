@@ -245,7 +245,7 @@ fn render(r: &Report, f: Format, all: bool, color: bool) -> anyhow::Result<Strin
     })
 }
 
-fn format_of(p: &Path) -> anyhow::Result<Format> {
+pub(crate) fn format_of(p: &Path) -> anyhow::Result<Format> {
     Ok(match p.extension().and_then(|e| e.to_str()) {
         Some("json") => Format::Json,
         Some("jsonl") => Format::Jsonl,

@@ -6,6 +6,16 @@ use anyhow::Context as _;
 use scalify_load::SaveFormat;
 use std::path::Path;
 
+/// Writes a module: proto if the name ends in .pb, else text.
+///
+/// # Errors
+/// If the file cannot be written.
+pub(crate) fn write(module: &scalify_ir::Module, path: &Path) -> anyhow::Result<()> {
+    let proto = path.extension().and_then(|e| e.to_str()) == Some("pb");
+    let format = if proto { SaveFormat::HloModuleProto } else { SaveFormat::HloText };
+    Ok(scalify_load::save(module, path, format)?)
+}
+
 pub(crate) fn run(a: &ConvertArgs) -> anyhow::Result<Exit> {
     let module = input::load(&a.input)?;
     let proto = a.output.extension().and_then(|e| e.to_str()) == Some("pb");

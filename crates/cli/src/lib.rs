@@ -9,9 +9,14 @@
 mod args;
 mod compare;
 mod convert;
+mod diff;
 mod explain;
+mod gradcheck;
 mod input;
 mod inspect;
+mod instrument;
+mod nan_trace;
+mod numeric;
 mod output;
 mod progress;
 mod recheck;
@@ -78,6 +83,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Convert(a) => convert::run(a),
         Command::Compare(a) => compare::run(a),
         Command::Recheck(a) => recheck::run(a),
+        Command::Diff(a) => diff::run(a),
+        Command::NanTrace(a) => nan_trace::run(a),
+        Command::Gradcheck(a) => gradcheck::run(a),
+        Command::Instrument(a) => instrument::run(a),
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "scalify", &mut text);

@@ -1,6 +1,6 @@
 //! `scalify run`: a module on the reference interpreter.
 
-mod inputs;
+pub(crate) mod inputs;
 mod outputs;
 mod trace;
 
@@ -19,7 +19,7 @@ pub(crate) fn run(a: &RunArgs) -> anyhow::Result<Exit> {
     let m = input::load_valid(&a.module)?;
     let p = setup(&m, &claim)?;
     let placements = inputs::placements(&m, &p, &claim)?;
-    let values = inputs::values(a, &m, &p, &claim, &placements)?;
+    let values = inputs::values(&a.inputs, a.random, &m, &p, &claim, &placements)?;
     let args = evaluate::dist_arguments(&m, &p, &placements, &values)
         .context("the inputs do not fit the parameters of the program")?;
     let n = usize::try_from(p.devices)?;

@@ -31,5 +31,5 @@ mod run;
 pub mod tensor;
 
 pub use error::{Limit, RunError};
-pub use run::{Accumulate, RunOptions, Trace, run};
+pub use run::{Accumulate, RunOptions, Stepper, Trace, run};
 pub use tensor::{Data, Tensor, Value};

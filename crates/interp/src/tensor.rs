@@ -146,7 +146,7 @@ impl Data {
     }
 
     /// Same allocation?
-    pub(crate) fn same(&self, o: &Data) -> bool {
+    pub fn same(&self, o: &Data) -> bool {
         let p = each!(self, v => Arc::as_ptr(v) as *const u8);
         let q = each!(o, v => Arc::as_ptr(v) as *const u8);
         std::ptr::eq(p, q)
@@ -368,7 +368,7 @@ impl Tensor {
     }
 
     /// Storage of the element type itself: rounds wide storage.
-    pub(crate) fn narrowed(&self) -> Tensor {
+    pub fn narrowed(&self) -> Tensor {
         if storage_of(self.dtype) == kind(&self.data) {
             return self.clone();
         }
@@ -390,7 +390,7 @@ impl Tensor {
     }
 
     /// Storage of the accumulation mode `F64`.
-    pub(crate) fn widened(&self) -> Tensor {
+    pub fn widened(&self) -> Tensor {
         let data = match &self.data {
             Data::F8(_) | Data::F16(_) | Data::Bf16(_) | Data::F32(_) => {
                 Data::from_vec(self.to_f64())

@@ -603,7 +603,7 @@ fn grade_of(a: &Attempt) -> Grade {
 }
 
 /// Tries the weakest laws that suffice.
-fn best(
+pub(crate) fn best(
     base: &Module,
     dist: &Module,
     claim: &Claim,

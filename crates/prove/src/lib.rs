@@ -8,6 +8,7 @@
 //! **What may not live here:** file formats, rendering, evaluation.
 
 pub mod blame;
+pub mod correspond;
 pub mod decide;
 pub mod devices;
 pub mod lift;
@@ -96,6 +97,21 @@ pub fn explain(
     instr: InstrId,
 ) -> Vec<ExplainStep> {
     on_big_stack(|| decide::explain(base, dist, claim, options, instr)).unwrap_or_default()
+}
+
+/// Baseline counterparts of the distributed values, element by element; values
+/// of more than `max_elements` elements over all devices are left out. Empty
+/// if an internal error occurs.
+pub fn correspond(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    p: &problem::Problem,
+    options: &Options<'_>,
+    max_elements: usize,
+) -> correspond::Correspondence {
+    on_big_stack(|| correspond::correspond(base, dist, claim, p, options, max_elements))
+        .unwrap_or_default()
 }
 
 /// Runs `f` on a thread with a deep stack; `None` if it panicked or no thread

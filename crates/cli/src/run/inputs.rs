@@ -1,6 +1,5 @@
 //! Inputs of a run: from files, or drawn.
 
-use crate::args::RunArgs;
 use crate::output;
 use scalify_claim::{Claim, Mesh, Placement};
 use scalify_interp::Tensor;
@@ -11,7 +10,7 @@ use scalify_refute::evaluate::Inputs;
 use scalify_refute::random::Random;
 use scalify_tensors::Archive;
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Names listed in an error.
 const MAX_NAMES: usize = 12;
@@ -124,21 +123,22 @@ struct File<'a> {
 /// # Errors
 /// Inputs that are missing or of another shape or type.
 pub(crate) fn values(
-    a: &RunArgs,
+    paths: &[PathBuf],
+    seed: Option<u64>,
     m: &Module,
     p: &Problem,
     claim: &Claim,
     placements: &[Option<Placement>],
 ) -> anyhow::Result<Inputs> {
     let mut files = Vec::new();
-    for path in &a.inputs {
+    for path in paths {
         let archive = Archive::open(path)?;
         let used = vec![false; archive.entries().len()];
         files.push(File { path, archive, used });
     }
     let leaves = &p.dist_inputs;
     let domains = domain::domains(m, p, claim);
-    let mut random = a.random.map(Random::new);
+    let mut random = seed.map(Random::new);
     let mut values = Vec::new();
     let mut missing = Vec::new();
     for (k, l) in leaves.iter().enumerate() {

@@ -10,6 +10,9 @@ mod plan;
 mod region;
 mod scan;
 mod sharding;
+mod single;
+
+pub use single::Stepper;
 
 use crate::error::{Fail, Limit, RunError};
 use crate::tensor::{Data, Tensor, Value, count};
@@ -114,17 +117,9 @@ pub fn run(
         }
     }
     check_ids(module)?;
-    let mut local = vec![u32::MAX; module.instrs.len()];
-    for c in &module.comps {
-        for (k, id) in c.instrs.iter().enumerate() {
-            if let Some(l) = local.get_mut(id.0 as usize) {
-                *l = k as u32;
-            }
-        }
-    }
     let mut m = Machine {
         module,
-        local,
+        local: positions(module),
         plans: FxHashMap::default(),
         constants: FxHashMap::default(),
         replicas: options.replicas,
@@ -149,6 +144,19 @@ pub fn run(
     let active: Active = (0..devices).collect();
     let out = m.computation(comp, args, &active)?;
     Ok((0..devices).map(|d| out.get(d).clone()).collect())
+}
+
+/// Position of each instruction in its computation.
+fn positions(module: &Module) -> Vec<u32> {
+    let mut local = vec![u32::MAX; module.instrs.len()];
+    for c in &module.comps {
+        for (k, id) in c.instrs.iter().enumerate() {
+            if let Some(l) = local.get_mut(id.0 as usize) {
+                *l = k as u32;
+            }
+        }
+    }
+    local
 }
 
 /// Every id in the module points at something: later code indexes by them.

@@ -1,0 +1,134 @@
+//! `scalify nan-trace`: where NaN and infinities begin.
+
+use crate::numeric::{ProgramArgs, single};
+use crate::{Exit, input, output};
+use clap::Args;
+use scalify_diff::flow::{Engine, Limits};
+use scalify_diff::nan::{Found, trace};
+use scalify_refute::domain::Profile;
+use scalify_refute::evaluate;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Args)]
+#[command(after_help = "Exit codes: 0 all values are finite, 1 some are not, 2 bad usage or input")]
+pub(crate) struct NanTraceArgs {
+    /// HLO text or proto, may be compressed
+    module: PathBuf,
+    #[command(flatten)]
+    program: ProgramArgs,
+    /// Also list operations that came within this share of the largest finite
+    /// value of their type
+    #[arg(long, value_name = "SHARE", default_value_t = 0.01)]
+    near: f64,
+    /// Wall time of one operation
+    #[arg(long, value_name = "TIME", value_parser = crate::args::duration, default_value = "60s")]
+    time_limit: Duration,
+    /// Memory for all values, e.g. 4G
+    #[arg(long, value_name = "SIZE", value_parser = crate::args::bytes)]
+    memory_limit: Option<u64>,
+    /// Write JSON
+    #[arg(long)]
+    json: bool,
+    /// List every writer
+    #[arg(long)]
+    all: bool,
+}
+
+pub(crate) fn run(a: &NanTraceArgs) -> anyhow::Result<Exit> {
+    let claim = a.program.claim()?;
+    let m = input::load_valid(&a.module)?;
+    let p = single(&m, &claim)?;
+    let placements = crate::run::inputs::placements(&m, &p, &claim)?;
+    let values = match &a.program.inputs[..] {
+        [] => scalify_diff::diff::draw(&m, &p, &claim, Profile::Normal, a.program.seed)?,
+        files => {
+            let seed = Some(a.program.seed);
+            crate::run::inputs::values(files, seed, &m, &p, &claim, &placements)?
+        }
+    };
+    let args = evaluate::dist_arguments(&m, &p, &placements, &values)
+        .ok_or_else(|| anyhow::anyhow!("the inputs do not fit the parameters of the program"))?;
+    let topology = evaluate::topology(&m, &p, usize::try_from(p.devices)?);
+    let mut limits = Limits { time: a.time_limit, ..Limits::default() };
+    limits.bytes = a.memory_limit.unwrap_or(limits.bytes);
+    let name = a.module.display();
+    let fail = |e| anyhow::anyhow!("{name}: {e}");
+    let flow =
+        Engine::new(&m, topology, limits).map_err(fail)?.flow(&args, limits).map_err(fail)?;
+    let found = trace(&m, &flow, a.near);
+    let exit = if found.writers.is_empty() && found.inputs.is_empty() && found.outputs.is_empty() {
+        Exit::Success
+    } else {
+        Exit::Refuted
+    };
+    let text = if a.json {
+        serde_json::to_string_pretty(&found)? + "\n"
+    } else {
+        text(&found, &name.to_string(), a.all)
+    };
+    output::stdout(&text)?;
+    Ok(exit)
+}
+
+fn text(f: &Found, name: &str, all: bool) -> String {
+    let mut t = String::new();
+    match f.writers.first() {
+        None => {
+            let _ = writeln!(t, "{name}: no operation writes NaN or infinity");
+        }
+        Some(w) => {
+            let at = w.source.as_ref().map(|s| format!(" ({s})")).unwrap_or_default();
+            let _ = writeln!(t, "{name}: %{} ({}) writes {}{at}", w.operation, w.opcode, w.value);
+        }
+    }
+    if !f.inputs.is_empty() {
+        let _ = writeln!(t, "inputs that are not finite: {}", f.inputs.join(", "));
+    }
+    if !f.outputs.is_empty() {
+        let list: Vec<String> = f.outputs.iter().map(|k| format!("#{k}")).collect();
+        let _ = writeln!(t, "outputs that are not finite: {}", list.join(", "));
+    }
+    let shown = if all { f.writers.len() } else { 5 };
+    for w in f.writers.iter().take(shown) {
+        let index: Vec<String> = w.index.iter().map(i64::to_string).collect();
+        let _ = writeln!(
+            t,
+            "\n%{} = {} {} is {} at index ({}) on device {}{}",
+            w.operation,
+            w.dtype,
+            w.opcode,
+            w.value,
+            index.join(", "),
+            w.device,
+            if w.finite_operands { ", its operands are finite" } else { "" }
+        );
+        if let Some(s) = &w.source {
+            let _ = writeln!(t, "  at {s}");
+        }
+        let _ = writeln!(t, "  {} such elements, on {} devices", w.count, w.devices.len());
+        for o in &w.operands {
+            let value = o.value.map(|v| format!(" is {v} there,")).unwrap_or_default();
+            let _ = writeln!(t, "  operand %{}{value} all in [{}, {}]", o.operation, o.min, o.max);
+        }
+    }
+    if f.writers.len() > shown {
+        let _ = writeln!(t, "\n... and {} more writers (--all)", f.writers.len() - shown);
+    }
+    if !f.near.is_empty() {
+        let _ = writeln!(t, "\nnear the largest finite value");
+        for n in f.near.iter().take(if all { usize::MAX } else { 5 }) {
+            let _ = writeln!(
+                t,
+                "  %{}  {} {:e} on device {}, {:.2} % of the largest",
+                n.operation,
+                n.dtype,
+                n.max,
+                n.device,
+                100.0 * n.share
+            );
+        }
+    }
+    t
+}
