@@ -234,7 +234,7 @@ fn pipeline(dirs: &[PathBuf], verbose: bool) -> anyhow::Result<()> {
 
 /// Inputs recorded with a module: arrays `in0`, `in1`, .. of `io.npz`.
 fn recorded(m: &Module, dir: &Path) -> Option<Inputs> {
-    let z = scalify_tensors::Archive::open(&dir.join("io.npz")).ok()?;
+    let z = scalify_tensors::Archive::open(dir.join("io.npz")).ok()?;
     let mut values = Vec::new();
     for (k, l) in problem::inputs(m).iter().enumerate() {
         let s: &ArrayShape = l.shape.as_array()?;

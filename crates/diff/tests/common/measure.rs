@@ -1,5 +1,7 @@
 //! Counts named faults; shared by the tests and `examples/attribution.rs`.
 
+#![allow(clippy::print_stdout)]
+
 use crate::plant::{KINDS, Planted, plant};
 use scalify_claim::Claim;
 use scalify_corpus::{Case, find, module};
