@@ -236,8 +236,8 @@ impl Lifter<'_> {
         for (n, t) in &parts {
             let mut probe = t.clone();
             let q = self.st.lins.local(*n);
-            let whole = t.dims[k].len() < 2
-                || self.st.index_dim(&mut probe, k, Lins::plain(q)).is_some();
+            let whole =
+                t.dims[k].len() < 2 || self.st.index_dim(&mut probe, k, Lins::plain(q)).is_some();
             if whole {
                 split.push((*n, t.clone()));
                 continue;
