@@ -120,7 +120,10 @@ fn main() -> anyhow::Result<()> {
                     continue;
                 }
                 let t = Instant::now();
-                let o = Options { time_limit: Some(Duration::from_secs_f64(seconds)), ..Options::default() };
+                let o = Options {
+                    time_limit: Some(Duration::from_secs_f64(seconds)),
+                    ..Options::default()
+                };
                 let out = scalify_prove::verify(&base, &dist, &claim, &o);
                 let ms = t.elapsed().as_secs_f64() * 1e3;
                 let same = case.expected == "equivalent";

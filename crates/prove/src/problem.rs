@@ -194,11 +194,7 @@ pub fn setup(base: &Module, dist: &Module, claim: &Claim) -> Problem {
         && !dist.instrs.iter().any(|i| i.opcode == Opcode::PartitionId);
     let spmd = |m: &Module| {
         m.instrs.iter().any(|i| {
-            i.opcode.is_collective()
-                || matches!(
-                    i.opcode,
-                    Opcode::PartitionId | Opcode::ReplicaId
-                )
+            i.opcode.is_collective() || matches!(i.opcode, Opcode::PartitionId | Opcode::ReplicaId)
         })
     };
     let regions = |m: &Module| {
@@ -725,9 +721,7 @@ fn cuts(m: &Module, from: InstrId, dim: usize) -> Option<Vec<i64>> {
                 (Opcode::Copy | Opcode::CustomCall | Opcode::OptimizationBarrier, _) if same => {
                     todo.push((u, dim));
                 }
-                (op, _)
-                    if same && (op.is_unary_elementwise() || op.is_binary_elementwise()) =>
-                {
+                (op, _) if same && (op.is_unary_elementwise() || op.is_binary_elementwise()) => {
                     todo.push((u, dim));
                 }
                 _ => {}

@@ -372,7 +372,16 @@ fn block(a: &ArrayShape, v: &[f64], q: Option<&Placement>, d: usize) -> Vec<f64>
         .map(|flat| {
             let (mut rest, mut at, mut stride) = (flat, 0, 1);
             for k in (0..local.len()).rev() {
-                let i = rest % local[k] + local[k] * i64::from(q.dims[k].tile(d as u32));
+                // Position in what the device holds, section by section.
+                let mut held = rest % local[k];
+                let mut i = 0;
+                for (start, len) in q.dims[k].spans(a.dims[k], d as u32) {
+                    if held < len {
+                        i = start + held;
+                        break;
+                    }
+                    held -= len;
+                }
                 rest /= local[k];
                 at += stride * i;
                 stride *= a.dims[k];

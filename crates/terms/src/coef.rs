@@ -90,7 +90,9 @@ impl Coefs {
     /// rounding is in it.
     fn is_f32(&self, c: Coef) -> bool {
         let x = self.to_f64(c);
-        x.is_finite() && f64::from(x as f32) == x && BigRational::from_float(x).as_ref() == Some(self.get(c))
+        x.is_finite()
+            && f64::from(x as f32) == x
+            && BigRational::from_float(x).as_ref() == Some(self.get(c))
     }
 
     /// The number met before of which `c` is the nearest `f32`, or that is the
@@ -303,7 +305,10 @@ mod tests {
     #[test]
     fn a_float_stands_for_what_it_is_rounded_from() {
         let mut c = Coefs::default();
-        let (a, b) = (c.float(f64::from(0.797_884_6f32)).unwrap(), c.float(f64::from(0.044_715f32)).unwrap());
+        let (a, b) = (
+            c.float(f64::from(0.797_884_6f32)).unwrap(),
+            c.float(f64::from(0.044_715f32)).unwrap(),
+        );
         let exact = c.mul(a, b).unwrap();
         let folded = 0.797_884_6f32 * 0.044_715f32;
         let near = c.float(f64::from(folded)).unwrap();

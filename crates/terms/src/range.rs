@@ -263,11 +263,15 @@ impl Store {
             let los = ends.iter().map(|e| e.0);
             let his = ends.iter().map(|e| e.1);
             let (l, h) = if least {
-                (los.clone().min().flatten().filter(|_| los.clone().all(|e| e.is_some())),
-                 his.flatten().min())
+                (
+                    los.clone().min().flatten().filter(|_| los.clone().all(|e| e.is_some())),
+                    his.flatten().min(),
+                )
             } else {
-                (los.flatten().max(),
-                 his.clone().max().flatten().filter(|_| his.clone().all(|e| e.is_some())))
+                (
+                    los.flatten().max(),
+                    his.clone().max().flatten().filter(|_| his.clone().all(|e| e.is_some())),
+                )
             };
             lo = lo.max(l);
             hi = match (hi, h) {

@@ -135,12 +135,11 @@ pub struct OutputRecord {
 }
 
 pub(crate) fn dims(q: &Placement) -> Vec<DimRecord> {
-    let one =
-        |d: &DimPlacement| DimRecord {
-            tiles: d.tiles,
-            tile_of_device: d.tile_of_device.to_vec(),
-            sections: d.sections.to_vec(),
-        };
+    let one = |d: &DimPlacement| DimRecord {
+        tiles: d.tiles,
+        tile_of_device: d.tile_of_device.to_vec(),
+        sections: d.sections.to_vec(),
+    };
     q.dims.iter().map(one).collect()
 }
 

@@ -236,8 +236,8 @@ impl Lifter<'_> {
         for (n, t) in &parts {
             let mut probe = t.clone();
             let q = self.st.lins.local(*n);
-            let whole = t.dims[k].len() < 2
-                || self.st.index_dim(&mut probe, k, Lins::plain(q)).is_some();
+            let whole =
+                t.dims[k].len() < 2 || self.st.index_dim(&mut probe, k, Lins::plain(q)).is_some();
             if whole {
                 split.push((*n, t.clone()));
                 continue;
@@ -284,7 +284,9 @@ impl Lifter<'_> {
         }
         // Equal parts that read one class at equal distances: the number of the
         // part is the major axis.
-        if let Some(q) = prepared[0].2.filter(|_| prepared.iter().all(|p| p.0 == prepared[0].0)) {
+        // Two parts (the halves of a rotation) stay pieces.
+        let equal = prepared.len() > 2 && prepared.iter().all(|p| p.0 == prepared[0].0);
+        if let Some(q) = prepared[0].2.filter(|_| equal) {
             let mut vals: Vec<scalify_terms::Val> = Vec::new();
             for (_, t, axis) in &prepared {
                 let mut map = scalify_terms::Subst::new();

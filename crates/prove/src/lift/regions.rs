@@ -73,8 +73,7 @@ impl Lifter<'_> {
         let mut at = 0;
         for &s in d.sections.iter() {
             let len = s / tiles;
-            let tab: Vec<i64> =
-                d.tile_of_device.iter().map(|&x| at + i64::from(x) * len).collect();
+            let tab: Vec<i64> = d.tile_of_device.iter().map(|&x| at + i64::from(x) * len).collect();
             let start = self.dev.table(&mut self.st.lins, &tab);
             let mut part = self.st.freshen(t).ok_or("index arithmetic is out of reach")?;
             self.dynamic_cut_at(&mut part, k, start, len)
