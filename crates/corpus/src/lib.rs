@@ -119,7 +119,7 @@ impl Case {
     /// # Errors
     /// If the mesh is malformed.
     pub fn claim(&self) -> anyhow::Result<Claim> {
-        if self.mesh.axes.is_empty() {
+        if self.mesh.axes.is_empty() && self.inputs.is_empty() {
             return Ok(Claim::default());
         }
         let axes = self.mesh.axes.iter().cloned().zip(self.mesh.shape.iter().copied()).collect();
