@@ -158,6 +158,18 @@ pub fn decide(
             }
             d.counterexample = Some(c);
         }
+        Search::Agree(e) if doubted && e.samples > 0 && e.undefined == e.samples => {
+            // The assumption is met by no input that was tried.
+            d.outcome.verdict = Verdict::Unknown;
+            d.outcome.grade = None;
+            d.outcome.notes.push(
+                "equal under the listed assumptions, but on every input tried the baseline gives NaN where the distributed program gives a number".to_owned(),
+            );
+            for o in &mut d.outcome.outputs {
+                o.verdict = Verdict::Unknown;
+            }
+            d.evidence = Some(e);
+        }
         Search::Agree(_) | Search::Unable(_) if doubted && !plan.cross_check => {}
         Search::Agree(e) => d.evidence = Some(e),
         Search::Unable(e) => d.unable = Some(e),

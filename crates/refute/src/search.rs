@@ -59,6 +59,10 @@ pub struct Evidence {
     pub worst: f64,
     /// The programs round differently.
     pub precision: Option<Precision>,
+    /// Of the inputs evaluated: those on which the baseline gives NaN where
+    /// the distributed program gives a number. The comparison says nothing
+    /// about such elements.
+    pub undefined: usize,
 }
 
 /// Same function over the reals, but rounded more coarsely.
@@ -216,7 +220,7 @@ pub struct Refuter<'a> {
 }
 
 enum Verdict {
-    Same { worst: f64 },
+    Same { worst: f64, undefined: bool },
     Differ(Vec<Difference>),
 }
 
@@ -335,14 +339,16 @@ impl<'a> Refuter<'a> {
     ) -> Option<Verdict> {
         let mut found = Vec::new();
         let mut top = 0f64;
+        let mut undefined = false;
         for (k, (shape, placements)) in self.outputs.iter().enumerate() {
             // A difference only if no admissible layout explains the values.
             let mut best: Option<Difference> = None;
             let mut explained = false;
             for q in placements {
                 match self.compare_output(k, shape, q, b, bound, d, plain)? {
-                    Ok(worst) => {
+                    Ok((worst, nan)) => {
                         top = top.max(worst);
+                        undefined |= nan;
                         explained = true;
                         break;
                     }
@@ -357,7 +363,11 @@ impl<'a> Refuter<'a> {
                 found.extend(best);
             }
         }
-        Some(if found.is_empty() { Verdict::Same { worst: top } } else { Verdict::Differ(found) })
+        Some(if found.is_empty() {
+            Verdict::Same { worst: top, undefined }
+        } else {
+            Verdict::Differ(found)
+        })
     }
 
     fn compare_output(
@@ -369,11 +379,12 @@ impl<'a> Refuter<'a> {
         bound: &dyn Fn(usize, usize) -> Vec<f64>,
         d: &Results,
         plain: Option<(&Results, &Results)>,
-    ) -> Option<Result<f64, Difference>> {
+    ) -> Option<Result<(f64, bool), Difference>> {
         let q = Some(q).filter(|q| !q.is_replicated());
         let w = compare::width(shape.dtype);
         let mut worst: Option<(f64, Difference)> = None;
         let (mut bad, mut all, mut devices, mut top) = (0, 0, Vec::new(), 0f64);
+        let mut undefined = false;
         let mut cached: Option<(Vec<f64>, Vec<f64>)> = None;
         for dev in 0..self.p.devices as usize {
             if cached.is_none() || self.p.local_inputs {
@@ -392,6 +403,7 @@ impl<'a> Refuter<'a> {
                     let (want, is) = (*e.get(g * w + c)?, *got.get(l * w + c)?);
                     let lim = *limit.get(g * w + c)?;
                     all += 1;
+                    undefined |= want.is_nan() && is.is_finite();
                     let size = if want == is { 0.0 } else { (want - is).abs() / lim };
                     if !differs(want, is, lim) {
                         if size.is_finite() {
@@ -443,7 +455,7 @@ impl<'a> Refuter<'a> {
                 x.devices = devices;
                 Err(x)
             }
-            None => Ok(top),
+            None => Ok((top, undefined)),
         })
     }
 
@@ -464,8 +476,8 @@ impl<'a> Refuter<'a> {
         };
         match self.compare(&wide, &tight, &got, None) {
             None => return Ok(None),
-            Some(Verdict::Same { worst }) => {
-                return Ok(Some(Verdict::Same { worst: worst * 1e-3 }));
+            Some(Verdict::Same { worst, undefined }) => {
+                return Ok(Some(Verdict::Same { worst: worst * 1e-3, undefined }));
             }
             Some(Verdict::Differ(_)) => {}
         }
@@ -508,7 +520,7 @@ impl<'a> Refuter<'a> {
         }
         if self.options.quick {
             return Ok(Some(if found.is_empty() {
-                Verdict::Same { worst: 1.0 }
+                Verdict::Same { worst: 1.0, undefined: false }
             } else {
                 Verdict::Differ(found)
             }));
@@ -520,7 +532,7 @@ impl<'a> Refuter<'a> {
             _ => found.clear(),
         }
         if found.is_empty() {
-            return Ok(Some(Verdict::Same { worst: 1.0 }));
+            return Ok(Some(Verdict::Same { worst: 1.0, undefined: false }));
         }
         match self.compare(&wide, &first, &got, Some((&plain, &own))) {
             Some(Verdict::Differ(f)) => {
@@ -610,8 +622,9 @@ impl<'a> Refuter<'a> {
                     Ok(Some(Verdict::Differ(f))) => {
                         all.get_or_insert((f, j));
                     }
-                    Ok(Some(Verdict::Same { worst })) => {
+                    Ok(Some(Verdict::Same { worst, undefined })) => {
                         evidence.worst = evidence.worst.max(worst);
+                        evidence.undefined += usize::from(undefined);
                         agreed = true;
                         break;
                     }

@@ -403,3 +403,47 @@ fn an_assumption_that_no_input_meets_proves_nothing() {
     let d = decision(&softmax("max", "-inf"), &softmax("max", "-1e30"), &c);
     assert_ne!(d.outcome.verdict, Verdict::Refuted);
 }
+
+/// A causal softmax of `f32[2,2,2]` scores, shifted by their maximum over
+/// `over`.
+fn causal_softmax(over: i64) -> Module {
+    module(
+        1,
+        &format!(
+            " x = f32[2,2,2] parameter(0)
+ q = s32[2,2] iota(), iota_dimension=0
+ k = s32[2,2] iota(), iota_dimension=1
+ keep = pred[2,2] compare(q, k), direction=GE
+ keeps = pred[2,2,2] broadcast(keep), dimensions={{1,2}}
+ low = f32[] constant(-1e30)
+ lows = f32[2,2,2] broadcast(low), dimensions={{}}
+ s = f32[2,2,2] select(keeps, x, lows)
+ none = f32[] constant(-inf)
+ m = f32[2,2] reduce(s, none), dimensions={{{over}}}, to_apply=max
+ ms = f32[2,2,2] broadcast(m), dimensions={{0,1}}
+ d = f32[2,2,2] subtract(s, ms)
+ e = f32[2,2,2] exponential(d)
+ zero = f32[] constant(0)
+ t = f32[2,2] reduce(e, zero), dimensions={{2}}, to_apply=add
+ ts = f32[2,2,2] broadcast(t), dimensions={{0,1}}
+ ROOT p = f32[2,2,2] divide(e, ts)"
+        ),
+    )
+}
+
+#[test]
+fn nan_on_every_input_proves_nothing() {
+    // Over the heads the maximum of a masked column is -1e30: the shift by it
+    // gives NaN on every input.
+    let (right, wrong) = (causal_softmax(2), causal_softmax(0));
+    let c = claim("tp=1", &[], &[], &[]);
+    for (base, dist) in [(&wrong, &right), (&right, &wrong)] {
+        let d = decision(base, dist, &c);
+        assert_ne!(d.outcome.verdict, Verdict::Proved, "{:?}", d.outcome.assumptions);
+        assert!(d.outcome.outputs.iter().all(|o| o.verdict != Verdict::Proved));
+    }
+    // A number from the distributed program is no counterexample to NaN.
+    assert_eq!(decision(&wrong, &right, &c).outcome.verdict, Verdict::Unknown);
+    assert_eq!(decision(&right, &wrong, &c).outcome.verdict, Verdict::Refuted);
+    assert_eq!(decision(&right, &right, &c).outcome.verdict, Verdict::Proved);
+}
