@@ -9,15 +9,13 @@ use crate::{Exit, input, output};
 use anyhow::Context as _;
 use scalify_claim::{Claim, Mesh};
 use scalify_interp::{Accumulate, RunOptions, Tensor, Value};
-use scalify_ir::Module;
-use scalify_prove::problem::{self, Problem};
 use scalify_refute::evaluate;
 use std::time::Instant;
 
 pub(crate) fn run(a: &RunArgs) -> anyhow::Result<Exit> {
     let claim = claim(a)?;
     let m = input::load_valid(&a.module)?;
-    let p = setup(&m, &claim)?;
+    let p = crate::numeric::single(&m, &claim)?;
     let placements = inputs::placements(&m, &p, &claim)?;
     let values = inputs::values(&a.inputs, a.random, &m, &p, &claim, &placements)?;
     let args = evaluate::dist_arguments(&m, &p, &placements, &values)
@@ -97,18 +95,4 @@ fn claim(a: &RunArgs) -> anyhow::Result<Claim> {
         c.add_assume(t).map_err(bad("assume"))?;
     }
     Ok(c)
-}
-
-/// Devices of the program, as `verify` finds them.
-fn setup(m: &Module, claim: &Claim) -> anyhow::Result<Problem> {
-    let mut p = problem::setup(m, m, &Claim { mesh: claim.mesh.clone(), ..Claim::default() });
-    if let Some(e) = p.errors.first() {
-        anyhow::bail!("{e}");
-    }
-    anyhow::ensure!(p.devices <= 4096, "{} devices are too many to run", p.devices);
-    // One program: its inputs are its own.
-    for (k, pair) in p.pairs.iter_mut().enumerate() {
-        (pair.dist, pair.base, pair.placement, pair.inferred) = (k, Some(k), None, false);
-    }
-    Ok(p)
 }

@@ -6,6 +6,7 @@
 //!
 //! **What may not live here:** file formats, rendering, laws of the prover.
 
+pub mod apply;
 pub mod candidates;
 pub mod compare;
 pub mod decide;
@@ -17,6 +18,7 @@ pub mod random;
 pub mod repair;
 pub mod search;
 pub mod shrink;
+pub mod words;
 
 pub use decide::{Decision, Plan, decide};
 pub use repair::Repair;

@@ -1,0 +1,236 @@
+//! Candidates in words: the kind of fault, the place to show, the sentence.
+
+use crate::candidates::{Candidate, Context, Edit};
+use crate::edit::number;
+use scalify_ir::{InstrId, Opcode};
+
+impl Context<'_> {
+    /// The instruction to show for an edit: of a constant, the nearest use.
+    pub fn place(&self, x: &Candidate, distances: &[f64]) -> InstrId {
+        let mut at = x.at;
+        if let Edit::Redo { like, .. } = x.edit {
+            at = like;
+        }
+        for _ in 0..4 {
+            let op = self.m.instr(at).opcode;
+            if !matches!(
+                op,
+                Opcode::Constant | Opcode::Broadcast | Opcode::Convert | Opcode::Reshape
+            ) || self.m.instr(x.at).opcode != Opcode::Constant
+            {
+                break;
+            }
+            let users = (0..self.m.instrs.len() as u32).map(InstrId);
+            let users = users.filter(|&u| self.m.instr(u).operands.contains(&at));
+            let best =
+                users.min_by(|a, b| distances[a.0 as usize].total_cmp(&distances[b.0 as usize]));
+            match best {
+                Some(u) => at = u,
+                None => break,
+            }
+        }
+        at
+    }
+
+    /// Where the changed value is used next: the nearest user, through
+    /// instructions of the same source line or of none, that has another
+    /// line. What is missing is missing between the two.
+    pub fn next_use(&self, at: InstrId) -> Option<InstrId> {
+        let line = |i: InstrId| {
+            let f = self.m.frames(i);
+            f.first().filter(|f| f.line > 0).map(|f| (f.file.to_owned(), f.line))
+        };
+        let here = line(at);
+        let list = &self.m.comp(self.owner[at.0 as usize]).instrs;
+        let from = list.iter().position(|&x| x == at)?;
+        let mut reach: rustc_hash::FxHashMap<InstrId, u32> = [(at, 0)].into_iter().collect();
+        let mut best: Option<(u32, InstrId)> = None;
+        for &u in list.iter().skip(from + 1).take(2000) {
+            let i = self.m.instr(u);
+            let Some(d) = i.operands.iter().filter_map(|o| reach.get(o)).min().copied() else {
+                continue;
+            };
+            match line(u) {
+                Some(l) if Some(&l) != here.as_ref() => {
+                    if best.is_none_or(|b| d < b.0) {
+                        best = Some((d, u));
+                    }
+                }
+                _ if d < 6 => {
+                    reach.insert(u, d + 1);
+                }
+                _ => {}
+            }
+        }
+        best.map(|b| b.1)
+    }
+
+    /// Is something put between a value and its uses?
+    pub fn inserts(x: &Candidate) -> bool {
+        matches!(
+            x.edit,
+            Edit::AllReduce { drop: None, .. }
+                | Edit::Scale { .. }
+                | Edit::Offset { .. }
+                | Edit::Relayout { .. }
+                | Edit::Add { .. }
+                | Edit::Permute { .. }
+                | Edit::Times { .. }
+                | Edit::Coordinate { .. }
+        )
+    }
+
+    /// Kind of the fault that an edit mends.
+    pub fn code(&self, x: &Candidate) -> &'static str {
+        let opcode = self.m.instr(x.at).opcode;
+        match &x.edit {
+            Edit::AllReduce { drop: Some(_), .. } => "misplaced-all-reduce",
+            Edit::AllReduce { .. } => "missing-all-reduce",
+            Edit::Drop => "duplicate-collective",
+            Edit::Groups { .. } => "wrong-group",
+            Edit::Reducer { .. } => "wrong-reducer",
+            Edit::Redo { .. } => "wrong-dimension",
+            Edit::Gather { .. } => "missing-all-gather",
+            Edit::Use { .. } => "extra-operation",
+            Edit::Exchange { .. } => "wrong-operand",
+            Edit::TransposeAfter { .. } => "wrong-layout",
+            Edit::Pairs { .. } => "wrong-permute",
+            Edit::Scale { .. } => "wrong-scale",
+            Edit::ScaleOperand { .. } => "duplicated-operand",
+            Edit::Constant { .. } => self.constant_code(x.at),
+            Edit::TransposeBefore { .. } | Edit::Permutation { .. } | Edit::Relayout { .. } => {
+                "wrong-layout"
+            }
+            Edit::Operand { .. } if opcode == Opcode::DynamicUpdateSlice => "stale-slice",
+            Edit::Operand { .. } | Edit::Swap => "wrong-operand",
+            Edit::Op { .. } => "wrong-operation",
+            Edit::Direction { .. } => "wrong-mask",
+            Edit::Coordinate { .. } => "wrong-mesh-axis",
+            Edit::Offset { .. } => "wrong-offset",
+            Edit::Add { .. } => "missing-operand",
+            Edit::Permute { .. } => "missing-collective-permute",
+            Edit::Times { .. } | Edit::TimesOperand { .. } => "missing-factor",
+        }
+    }
+
+    /// What a constant is to its nearest arithmetic use.
+    fn constant_code(&self, at: InstrId) -> &'static str {
+        let mut reach = vec![at];
+        for &u in &self.m.comp(self.owner[at.0 as usize]).instrs {
+            let i = self.m.instr(u);
+            if u == at || !i.operands.iter().any(|o| reach.contains(o)) {
+                continue;
+            }
+            let float = self.m.dtype(u).is_some_and(|d| d.is_float());
+            match i.opcode {
+                Opcode::Broadcast | Opcode::Reshape | Opcode::Convert if reach.len() < 8 => {
+                    reach.push(u);
+                }
+                Opcode::Multiply | Opcode::Divide if float => return "wrong-scale",
+                Opcode::Add | Opcode::Subtract if !float => return "wrong-offset",
+                Opcode::DynamicSlice | Opcode::DynamicUpdateSlice => return "wrong-offset",
+                Opcode::Compare => return "wrong-mask",
+                _ => return "wrong-constant",
+            }
+        }
+        "wrong-constant"
+    }
+
+    /// Name of an instruction with its source line.
+    pub fn name(&self, i: InstrId) -> String {
+        let n = self.m.name_of(i);
+        match self.m.frames(i).first() {
+            Some(f) if f.line > 0 => {
+                format!("%{n} ({}:{})", f.file.rsplit('/').next().unwrap_or(""), f.line)
+            }
+            _ => format!("%{n}"),
+        }
+    }
+
+    /// The edit in words, to be read after "with".
+    pub fn text(&self, x: &Candidate) -> String {
+        let m = self.m;
+        let name = |i: InstrId| self.name(i);
+        let mut at = name(x.at);
+        if !x.also.is_empty() {
+            at += &format!(" and {} more of this line", x.also.len());
+        }
+        match &x.edit {
+            Edit::AllReduce { mask, op, mean, drop } => {
+                let kind = match op {
+                    Opcode::Add if *mean => " (mean)".to_owned(),
+                    Opcode::Add => String::new(),
+                    op => format!(" ({op})"),
+                };
+                let mut t = format!("all-reduce{kind} over {} after {at}", self.axes(*mask));
+                if let Some(d) = drop {
+                    t += &format!(" in place of {}", name(*d));
+                }
+                t
+            }
+            Edit::Drop => format!("{} {at} left out", m.instr(x.at).opcode),
+            Edit::Groups { mask } => format!("{at} over {}", self.axes(*mask)),
+            Edit::Reducer { op } => format!("{op} as the reducer of {at}"),
+            Edit::Redo { like, dim, .. } => {
+                format!("{} along dimension {dim} in place of {at}", name(*like))
+            }
+            Edit::Gather { source, mask, dim } => format!(
+                "all-gather of {} over {} along dimension {dim} in place of {at}",
+                name(*source),
+                self.axes(*mask)
+            ),
+            Edit::Use { operand } => {
+                let o = m.instr(x.at).operands.get(*operand).copied().unwrap_or(x.at);
+                format!("{} in place of {at}", name(o))
+            }
+            Edit::TransposeAfter { perm } => {
+                format!("sizes permuted by {perm:?} and transposed back in {at}")
+            }
+            Edit::Exchange { with } => format!("{at} and {} exchanged", name(*with)),
+            Edit::Pairs { pairs } => {
+                let p: Vec<String> =
+                    pairs.iter().take(8).map(|p| format!("{{{},{}}}", p.0, p.1)).collect();
+                format!("pairs {} in {at}", p.join(","))
+            }
+            Edit::Scale { factor } => format!("{at} multiplied by {}", fraction(*factor)),
+            Edit::ScaleOperand { operand, factor } => {
+                format!("operand {operand} of {at} multiplied by {}", fraction(*factor))
+            }
+            Edit::Constant { value } => {
+                let old = m.literal(x.at).and_then(number).unwrap_or(f64::NAN);
+                format!("{value} in place of {old} in {at}")
+            }
+            Edit::TransposeBefore { perm } => {
+                format!("transpose {perm:?} of the operand before {at}")
+            }
+            Edit::Permutation { perm } => format!("dimensions {perm:?} in {at}"),
+            Edit::Relayout { split, perm } => {
+                format!("reshape to {split:?} and transpose {perm:?} after {at}")
+            }
+            Edit::Operand { operand, with } => {
+                format!("{} as operand {operand} of {at}", name(*with))
+            }
+            Edit::Op { op } => format!("{op} in place of {at}"),
+            Edit::Direction { dir } => format!("direction {dir:?} in {at}").to_lowercase(),
+            Edit::Coordinate { axis } => {
+                format!("the coordinate on {} in place of {at}", self.mesh[*axis].0)
+            }
+            Edit::Offset { axis, stride } => {
+                format!("{stride} times the coordinate on {} added to {at}", self.mesh[*axis].0)
+            }
+            Edit::Add { with } => format!("{} added to {at}", name(*with)),
+            Edit::Swap => format!("the operands of {at} swapped"),
+            Edit::Permute { like } => {
+                format!("a collective-permute like {} after {at}", name(*like))
+            }
+            Edit::Times { with, .. } => format!("{at} multiplied by {}", name(*with)),
+            Edit::TimesOperand { operand, with, .. } => {
+                format!("operand {operand} of {at} multiplied by {}", name(*with))
+            }
+        }
+    }
+}
+
+fn fraction(f: f64) -> String {
+    if f < 1.0 && (1.0 / f).fract() == 0.0 { format!("1/{}", 1.0 / f) } else { f.to_string() }
+}
