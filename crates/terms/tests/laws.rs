@@ -811,6 +811,40 @@ fn random_expressions_bitwise() {
     random(EXACT, 40_000..41_500, 3);
 }
 
+#[test]
+fn random_integers_stay_in_their_ranges() {
+    let (mut known, mut maxima) = (0, 0);
+    for seed in 0..20_000 {
+        let mut r = Rng(seed);
+        let d = data(&mut r);
+        let mut s = Scope::default();
+        let free = [s.axis(r.between(2, 4)), s.axis(r.between(2, 3))];
+        s.live = free.to_vec();
+        let depth = 2 + r.below(3) as u32;
+        let x = int(&mut r, &s, depth);
+        let mut st = Store::new(EXACT);
+        st.set_param_range(2, 0, 5);
+        st.set_param_range(3, -3, 8);
+        let mut atoms = HashMap::new();
+        for a in free {
+            atoms.insert(a, st.lins.fresh(s.size[&a], AtomKind::Local));
+        }
+        let mut b = Build { st: &mut st, atoms, size: s.size.clone() };
+        let Some(v) = b.int(&x) else { continue };
+        let Some((lo, hi)) = st.int_range(&v) else { continue };
+        known += 1;
+        maxima += usize::from(matches!(&x, Int::Add(a, _, b) if
+            [a, b].iter().any(|y| matches!(***y, Int::Max(..) | Int::Min(..)))));
+        let sizes: Vec<i64> = free.iter().map(|a| s.size[a]).collect();
+        for p in points(&sizes) {
+            let at: Env = free.iter().copied().zip(p).collect();
+            let y = d.int(&x, &at);
+            assert!((lo..=hi).contains(&y), "seed {seed}: {y} is not in {lo}..={hi}\n{x:?}");
+        }
+    }
+    assert!(known > 10_000 && maxima > 1_000, "{known} ranges, {maxima} sums with a maximum");
+}
+
 // ---- edges of side conditions
 
 /// A store with axes to write terms by hand.
@@ -1327,4 +1361,41 @@ fn values_of_different_kinds_stay_apart() {
     assert_ne!(t.st.one(F), t.st.one(Dt::BOOL));
     let c = t.st.coefs.int(3);
     assert_ne!(t.st.constant(F, c), t.st.constant(Dt::INT, c));
+}
+
+#[test]
+fn values_at_a_fixed_step_stack_and_others_do_not() {
+    let table: Vec<f64> = (0..24).map(|k| f64::from(k * k)).collect();
+    let ins: Inputs = [(0, table.clone())].into_iter().collect();
+    for (starts, stacks) in [
+        (vec![0, 6, 12], true),
+        (vec![12, 6, 0], true),
+        (vec![5, 5, 5], true),
+        (vec![0, 6, 13], false),
+        (vec![0, 12, 6], false),
+    ] {
+        let mut t = T::new(EXACT);
+        let q = t.axis(2);
+        let v: Vec<Val> = starts.iter().map(|&k| t.at(0, 24, k, &[(3, q)])).collect();
+        let found = t.st.stack(&v);
+        assert_eq!(found.is_some(), stacks, "{starts:?}");
+        let Some((x, a)) = found else { continue };
+        for (k, &start) in starts.iter().enumerate() {
+            for j in 0..2 {
+                let got = Evaluator::new(&t.st, &ins).value(&x, &[a, q], &[k as i64, j]);
+                assert_eq!(got, Some(table[(start + 3 * j) as usize]), "{starts:?}");
+            }
+        }
+    }
+    // Another step within the parts, another factor, another array.
+    let mut t = T::new(EXACT);
+    let q = t.axis(2);
+    let x = t.at(0, 24, 0, &[(3, q)]);
+    let y = t.at(0, 24, 6, &[(2, q)]);
+    assert!(t.st.stack(&[x.clone(), y]).is_none());
+    let y = t.at(0, 24, 6, &[(3, q)]);
+    let y = t.neg(&y);
+    assert!(t.st.stack(&[x.clone(), y]).is_none());
+    let y = t.at(1, 24, 6, &[(3, q)]);
+    assert!(t.st.stack(&[x, y]).is_none());
 }
