@@ -216,6 +216,22 @@ impl Context<'_> {
                 let p = e.insert(c, Some(at), Opcode::CollectivePermute, a, &[at], &[], None)?;
                 e.redirect(c, at, p, &[p]);
             }
+            Edit::Rotate { like } => {
+                let mut turned = vec![at];
+                for (u, turns) in self.later_uses(&m.comp(self.owner[at.0 as usize]).instrs, at) {
+                    while turned.len() <= turns {
+                        let a = m.instr(*like).attrs.clone();
+                        let last = *turned.last()?;
+                        let op = Opcode::CollectivePermute;
+                        turned.push(e.insert(c, Some(last), op, a, &[last], &[], None)?);
+                    }
+                    for o in &mut e.m.instrs[u.0 as usize].operands {
+                        if *o == at {
+                            *o = turned[turns];
+                        }
+                    }
+                }
+            }
             Edit::Times { with, dims } => {
                 let r = self.times(e, c, at, *with, dims)?;
                 e.redirect(c, at, r.0, &r.1);

@@ -62,6 +62,9 @@ pub enum Edit {
     Swap,
     /// Insert a collective-permute with the pairs of the one given.
     Permute { like: InstrId },
+    /// Permute the value, like the permute given, once more before each
+    /// further use by an operation of one kind and source line.
+    Rotate { like: InstrId },
     /// Multiply by a value, repeated along the dimensions that `dims`, where
     /// its own go, leaves out.
     Times { with: InstrId, dims: Vec<i64> },
@@ -278,6 +281,9 @@ impl<'a> Context<'a> {
             }
         }
         self.join(&mut out);
+        for comp in self.m.comps.iter().filter(|c| c.instrs.len() <= 20_000) {
+            self.rescales(&comp.instrs, &dist, reach, &mut out);
+        }
         out.sort_by(|a, b| a.cost.total_cmp(&b.cost));
         out
     }
@@ -506,11 +512,19 @@ impl<'a> Context<'a> {
         // A value that another one of its shape travels with.
         if local && float && !self.is_constant(at, 4) {
             let mut seen: Vec<&[(i64, i64)]> = Vec::new();
+            let mut again = None;
             for &y in list.iter().filter(|&&y| m.instr(y).opcode == Opcode::CollectivePermute) {
                 if let Attrs::Collective(p) = &m.instr(y).attrs {
                     if !seen.contains(&&p.pairs[..]) && seen.len() < 3 {
                         seen.push(&p.pairs);
                         push(1.7, Edit::Permute { like: y });
+                        let again = again.get_or_insert_with(|| {
+                            let few = list.len() <= 4096;
+                            few && self.later_uses(list, at).iter().any(|u| u.1 > 0)
+                        });
+                        if *again {
+                            push(1.8, Edit::Rotate { like: y });
+                        }
                     }
                 }
             }
@@ -623,6 +637,24 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// Users of a value in `list`, its computation, each with how many users
+    /// of the same opcode and source line come before.
+    pub(crate) fn later_uses(&self, list: &[InstrId], at: InstrId) -> Vec<(InstrId, usize)> {
+        let line = |u: InstrId| self.m.frames(u).first().map(|f| (f.file.to_owned(), f.line));
+        let mut seen: Vec<((Opcode, Option<(String, u32)>), usize)> = Vec::new();
+        let mut out = Vec::new();
+        for &u in list.iter().filter(|&&u| self.m.instr(u).operands.contains(&at)) {
+            let key = (self.m.instr(u).opcode, line(u));
+            let k = seen.iter().position(|s| s.0 == key).unwrap_or_else(|| {
+                seen.push((key, 0));
+                seen.len() - 1
+            });
+            out.push((u, seen[k].1));
+            seen[k].1 += 1;
+        }
+        out
+    }
+
     /// Exponentials before `at`, at position `pos`, that could rescale it, and
     /// where their dimensions go.
     fn factors(&self, list: &[InstrId], pos: usize, at: InstrId) -> Vec<(InstrId, Vec<i64>)> {
@@ -639,25 +671,55 @@ impl<'a> Context<'a> {
         near.sort();
         for (_, y) in near {
             let Some(f) = m.array(y).filter(|f| f.dtype == a.dtype) else { continue };
-            if f.dims.len() > a.dims.len() || out.len() >= 4 {
-                continue;
+            if out.len() >= 6 {
+                break;
             }
-            // In order where that is possible, else each to the first that fits.
-            let mut dims: Vec<i64> = Vec::new();
-            for &s in &f.dims {
-                let from = dims.last().map_or(0, |&l| l + 1);
-                let fits = |k: &i64| a.dims[*k as usize] == s && !dims.contains(k);
-                let n = a.dims.len() as i64;
-                match (from..n).find(fits).or_else(|| (0..n).find(fits)) {
-                    Some(k) => dims.push(k),
-                    None => break,
-                }
-            }
-            if dims.len() == f.dims.len() {
-                out.push((y, dims));
-            }
+            out.extend(placings(&f.dims, &a.dims, 2).into_iter().map(|dims| (y, dims)));
         }
         out
+    }
+
+    /// Sums of one source line, as of an unrolled loop, whose operand lacks a
+    /// factor each: the exponentials of another line, one after the other.
+    fn rescales(&self, list: &[InstrId], dist: &[f64], reach: f64, out: &mut Vec<Candidate>) {
+        let m = self.m;
+        let mut lines: std::collections::BTreeMap<(bool, u32, Vec<i64>), Vec<InstrId>> =
+            Default::default();
+        for &x in list {
+            let exp = m.instr(x).opcode == Opcode::Exponential;
+            let line = m.frames(x).first().map_or(0, |f| f.line);
+            if let (true, Some(a)) = (exp || m.instr(x).opcode == Opcode::Add, m.array(x)) {
+                if line > 0 && a.dtype.is_float() {
+                    lines.entry((exp, line, a.dims.to_vec())).or_default().push(x);
+                }
+            }
+        }
+        let fits = |l: &[InstrId]| (2..=64).contains(&l.len());
+        let sums = lines.iter().filter(|(k, l)| !k.0 && fits(l));
+        for ((_, _, to), sites) in sums {
+            let d = sites.iter().map(|x| dist[x.0 as usize]).fold(f64::INFINITY, f64::min);
+            if d > reach || !d.is_finite() {
+                continue;
+            }
+            let factors = lines.iter().filter(|(k, l)| k.0 && l.len() >= sites.len() && fits(l));
+            for ((_, _, from), exps) in factors.take(4) {
+                for dims in placings(from, to, 2) {
+                    for operand in 0..2 {
+                        // The first exponential may belong to the first term,
+                        // which there is nothing before to add to.
+                        let last = &exps[exps.len() - sites.len()..];
+                        let edit = |y: InstrId| {
+                            let dims = dims.clone();
+                            Edit::TimesOperand { operand, with: y, dims }
+                        };
+                        let mut all = sites.iter().zip(last).map(|(&x, &y)| (x, edit(y)));
+                        let Some((at, first)) = all.next() else { continue };
+                        let also = all.collect();
+                        out.push(Candidate { at, edit: first, cost: 1.9 + d.min(2.5), also });
+                    }
+                }
+            }
+        }
     }
 
     /// Mesh axes and dimension along which a gather of `s` has the sizes `a`.
@@ -744,6 +806,7 @@ impl<'a> Context<'a> {
                 | Edit::Exchange { .. }
                 | Edit::Times { .. } => continue,
                 Edit::Permute { .. } => "permute".to_owned(),
+                Edit::Rotate { .. } => "rotate".to_owned(),
                 Edit::TimesOperand { operand, dims, .. } => format!("times {operand} {dims:?}"),
                 Edit::AllReduce { drop: Some(_), .. } => continue,
                 Edit::Redo { dim, .. } => format!("redo {dim}"),
@@ -897,6 +960,30 @@ fn completed(pairs: &[(i64, i64)], n: i64, ring: bool) -> Vec<(i64, i64)> {
     for k in idle {
         let from = if ring { free.next() } else { Some(k) };
         out.extend(from.map(|f| (f, k)));
+    }
+    out
+}
+
+/// Dimensions of `to`, at most `most` ways, to which those of `from` may go:
+/// in order where that is possible.
+fn placings(from: &[i64], to: &[i64], most: usize) -> Vec<Vec<i64>> {
+    fn go(from: &[i64], to: &[i64], cur: &mut Vec<i64>, out: &mut Vec<Vec<i64>>, most: usize) {
+        let Some(s) = from.get(cur.len()) else {
+            out.push(cur.clone());
+            return;
+        };
+        let start = cur.last().map_or(0, |&l| l + 1);
+        for k in (start..to.len() as i64).chain(0..start) {
+            if out.len() < most && to[k as usize] == *s && !cur.contains(&k) {
+                cur.push(k);
+                go(from, to, cur, out, most);
+                cur.pop();
+            }
+        }
+    }
+    let mut out = Vec::new();
+    if from.len() <= to.len() && to.len() <= 6 {
+        go(from, to, &mut Vec::new(), &mut out, most);
     }
     out
 }

@@ -2,7 +2,7 @@
 
 use crate::candidates::{Candidate, Context, Edit};
 use crate::edit::number;
-use scalify_ir::{InstrId, Opcode};
+use scalify_ir::{Attrs, InstrId, Opcode};
 
 impl Context<'_> {
     /// The instruction to show for an edit: of a constant, the nearest use.
@@ -34,7 +34,8 @@ impl Context<'_> {
 
     /// Where the changed value is used next: the nearest user, through
     /// instructions of the same source line or of none, that has another
-    /// line. What is missing is missing between the two.
+    /// line. What is missing is missing between the two. An index computed
+    /// from the device id and constants alone is used where it meets data.
     pub fn next_use(&self, at: InstrId) -> Option<InstrId> {
         let line = |i: InstrId| {
             let f = self.m.frames(i);
@@ -45,12 +46,16 @@ impl Context<'_> {
         let from = list.iter().position(|&x| x == at)?;
         let mut reach: rustc_hash::FxHashMap<InstrId, u32> = [(at, 0)].into_iter().collect();
         let mut best: Option<(u32, InstrId)> = None;
+        let fixed = self.is_fixed(at, 8);
         for &u in list.iter().skip(from + 1).take(2000) {
             let i = self.m.instr(u);
             let Some(d) = i.operands.iter().filter_map(|o| reach.get(o)).min().copied() else {
                 continue;
             };
             match line(u) {
+                _ if fixed && d < 12 && self.is_fixed(u, 8) => {
+                    reach.insert(u, d + 1);
+                }
                 Some(l) if Some(&l) != here.as_ref() => {
                     if best.is_none_or(|b| d < b.0) {
                         best = Some((d, u));
@@ -63,6 +68,41 @@ impl Context<'_> {
             }
         }
         best.map(|b| b.1)
+    }
+
+    /// The nearest all-reduce of the same kind over the same devices as the
+    /// one that an edit inserts.
+    pub fn alike(&self, x: &Candidate) -> Option<InstrId> {
+        let Edit::AllReduce { mask, op, drop: None, .. } = x.edit else { return None };
+        let groups = self.template(mask).groups;
+        let list = &self.m.comp(self.owner[x.at.0 as usize]).instrs;
+        let here = list.iter().position(|&i| i == x.at)?;
+        let same = |i: InstrId| {
+            let i = self.m.instr(i);
+            let reducer = i.calls.first().map(|&c| self.m.instr(self.m.comp(c).root).opcode);
+            i.opcode == Opcode::AllReduce
+                && reducer == Some(op)
+                && matches!(&i.attrs, Attrs::Collective(a) if a.groups == groups)
+        };
+        let all = list.iter().enumerate().filter(|(_, i)| same(**i));
+        all.min_by_key(|(k, _)| k.abs_diff(here)).map(|(_, i)| *i)
+    }
+
+    /// An integer or truth value that depends on the device id and constants
+    /// alone.
+    fn is_fixed(&self, x: InstrId, depth: u32) -> bool {
+        let i = self.m.instr(x);
+        let scalar = self.m.array(x).is_some_and(|a| a.dims.is_empty() && !a.dtype.is_float());
+        scalar
+            && match i.opcode {
+                Opcode::PartitionId | Opcode::ReplicaId | Opcode::Constant => true,
+                Opcode::Parameter => false,
+                _ => {
+                    depth > 0
+                        && !i.operands.is_empty()
+                        && i.operands.iter().all(|&o| self.is_fixed(o, depth - 1))
+                }
+            }
     }
 
     /// Is something put between a value and its uses?
@@ -108,7 +148,7 @@ impl Context<'_> {
             Edit::Coordinate { .. } => "wrong-mesh-axis",
             Edit::Offset { .. } => "wrong-offset",
             Edit::Add { .. } => "missing-operand",
-            Edit::Permute { .. } => "missing-collective-permute",
+            Edit::Permute { .. } | Edit::Rotate { .. } => "missing-collective-permute",
             Edit::Times { .. } | Edit::TimesOperand { .. } => "missing-factor",
         }
     }
@@ -222,6 +262,9 @@ impl Context<'_> {
             Edit::Swap => format!("the operands of {at} swapped"),
             Edit::Permute { like } => {
                 format!("a collective-permute like {} after {at}", name(*like))
+            }
+            Edit::Rotate { like } => {
+                format!("a collective-permute like {} of {at} before each further use", name(*like))
             }
             Edit::Times { with, .. } => format!("{at} multiplied by {}", name(*with)),
             Edit::TimesOperand { operand, with, .. } => {
