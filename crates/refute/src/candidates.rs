@@ -56,12 +56,17 @@ pub enum Edit {
     Coordinate { axis: usize },
     /// Add the coordinate on a mesh axis times a stride.
     Offset { axis: usize, stride: i64 },
+    /// Use each value of `of`, which starts with the one at hand, in place of
+    /// another one: the last in place of the first, or the next one.
+    Reorder { of: Vec<InstrId>, reverse: bool },
+    /// Add a number to a coordinate.
+    Shift { by: i64 },
     /// Add a value of the same shape.
     Add { with: InstrId },
     /// Swap two operands.
     Swap,
-    /// Insert a collective-permute with the pairs of the one given.
-    Permute { like: InstrId },
+    /// Insert collective-permutes, so many, with the pairs of the one given.
+    Permute { like: InstrId, times: usize },
     /// Permute the value, like the permute given, once more before each
     /// further use by an operation of one kind and source line.
     Rotate { like: InstrId },
@@ -254,6 +259,7 @@ impl<'a> Context<'a> {
                 e,
                 Edit::Relayout { .. }
                     | Edit::Offset { .. }
+                    | Edit::Shift { .. }
                     | Edit::Constant { .. }
                     | Edit::Gather { .. }
             )
@@ -283,6 +289,11 @@ impl<'a> Context<'a> {
         self.join(&mut out);
         for comp in self.m.comps.iter().filter(|c| c.instrs.len() <= 20_000) {
             self.rescales(&comp.instrs, &dist, reach, &mut out);
+        }
+        for (c, comp) in self.m.comps.iter().enumerate() {
+            if self.local[c] && comp.instrs.len() <= 20_000 {
+                self.turns(&comp.instrs, &dist, reach, &mut out);
+            }
         }
         out.sort_by(|a, b| a.cost.total_cmp(&b.cost));
         out
@@ -517,7 +528,7 @@ impl<'a> Context<'a> {
                 if let Attrs::Collective(p) = &m.instr(y).attrs {
                     if !seen.contains(&&p.pairs[..]) && seen.len() < 3 {
                         seen.push(&p.pairs);
-                        push(1.7, Edit::Permute { like: y });
+                        push(1.7, Edit::Permute { like: y, times: 1 });
                         let again = again.get_or_insert_with(|| {
                             let few = list.len() <= 4096;
                             few && self.later_uses(list, at).iter().any(|u| u.1 > 0)
@@ -561,6 +572,11 @@ impl<'a> Context<'a> {
                 for stride in strides {
                     push(1.8, Edit::Offset { axis, stride });
                 }
+            }
+        }
+        if local && int && plain && a.dims.is_empty() && self.is_coordinate(at, 6) {
+            for by in [1, -1] {
+                push(1.6, Edit::Shift { by });
             }
         }
         let swap = matches!(
@@ -715,9 +731,57 @@ impl<'a> Context<'a> {
                         let mut all = sites.iter().zip(last).map(|(&x, &y)| (x, edit(y)));
                         let Some((at, first)) = all.next() else { continue };
                         let also = all.collect();
-                        out.push(Candidate { at, edit: first, cost: 1.9 + d.min(2.5), also });
+                        out.push(Candidate { at, edit: first, cost: 1.2 + d.min(1.5), also });
                     }
                 }
+            }
+        }
+    }
+
+    /// Values of one source line, as of the steps of an unrolled ring: each
+    /// is to travel one step more than the one before, or they are to be taken
+    /// in another order.
+    fn turns(&self, list: &[InstrId], dist: &[f64], reach: f64, out: &mut Vec<Candidate>) {
+        let m = self.m;
+        let mut likes: Vec<(InstrId, &[(i64, i64)])> = Vec::new();
+        for &x in list.iter().filter(|&&x| m.instr(x).opcode == Opcode::CollectivePermute) {
+            if let Attrs::Collective(a) = &m.instr(x).attrs {
+                if likes.len() < 2 && likes.iter().all(|l| l.1 != &a.pairs[..]) {
+                    likes.push((x, &a.pairs));
+                }
+            }
+        }
+        if likes.is_empty() {
+            return;
+        }
+        let mut lines: std::collections::BTreeMap<(u32, Opcode, Vec<i64>), Vec<InstrId>> =
+            Default::default();
+        for &x in list {
+            let i = m.instr(x);
+            let line = m.frames(x).first().map_or(0, |f| f.line);
+            let made = !matches!(i.opcode, Opcode::Constant | Opcode::Iota | Opcode::Compare);
+            if let (true, true, Some(a)) = (line > 0, made, m.array(x)) {
+                lines.entry((line, i.opcode, a.dims.to_vec())).or_default().push(x);
+            }
+        }
+        for sites in lines.values().filter(|l| (2..=16).contains(&l.len())) {
+            let d = sites.iter().map(|x| dist[x.0 as usize]).fold(f64::INFINITY, f64::min);
+            if d > reach || !d.is_finite() {
+                continue;
+            }
+            for reverse in [true, false] {
+                let edit = Edit::Reorder { of: sites.clone(), reverse };
+                // Of an index, where it is computed first.
+                let int = m.dtype(sites[0]).is_some_and(|d| d.is_int());
+                let cost = if int { 1.6 } else { 1.9 + d.min(2.5) };
+                out.push(Candidate { at: sites[0], edit, cost, also: Vec::new() });
+            }
+            for &(like, _) in &likes {
+                let edit = |times: usize| Edit::Permute { like, times };
+                let mut all = sites.iter().enumerate().skip(1).map(|(k, &x)| (x, edit(k)));
+                let Some((at, first)) = all.next() else { continue };
+                let also = all.collect();
+                out.push(Candidate { at, edit: first, cost: 1.6 + d.min(1.5), also });
             }
         }
     }

@@ -142,7 +142,7 @@ fn repair(
 ) -> Repair {
     let at = ctx.place(c, distances);
     let constant = matches!(c.edit, Edit::Constant { .. });
-    let before = (Context::inserts(c) || constant).then(|| ctx.next_use(at)).flatten();
+    let before = (Context::inserts(c) || constant).then(|| ctx.next_use(at, !constant)).flatten();
     let mut text = ctx.text(c);
     let mut places = Vec::new();
     if let Some(u) = before {
@@ -150,7 +150,7 @@ fn repair(
         text += &format!(", {place} {}", ctx.name(u));
         places.push(u);
     }
-    if let Edit::Permute { like } | Edit::Rotate { like } = c.edit {
+    if let Edit::Permute { like, .. } | Edit::Rotate { like } = c.edit {
         places.push(like);
     }
     if let Some(l) = ctx.alike(c) {
