@@ -7,6 +7,11 @@
 //! **What may not:** anything of the prover or the numbers of a program; the
 //! findings of `scalify diff` come in as JSON.
 
+pub mod attach;
+pub mod compare;
 pub mod cost;
+mod html;
 pub mod peaks;
+pub mod report;
+mod text;
 pub mod trace;

@@ -68,14 +68,15 @@ impl Cost {
         }
     }
 
-    /// The larger of each field.
+    /// Of two branches: the larger count of each, and the memory of the one
+    /// that touches more.
     #[must_use]
     fn max(&self, o: &Cost) -> Cost {
+        let memory = if o.bytes() > self.bytes() { o } else { self };
         Cost {
             flops: self.flops.max(o.flops),
             transcendentals: self.transcendentals.max(o.transcendentals),
-            bytes_read: self.bytes_read.max(o.bytes_read),
-            bytes_written: self.bytes_written.max(o.bytes_written),
+            ..*memory
         }
     }
 }

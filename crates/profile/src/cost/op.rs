@@ -61,7 +61,7 @@ pub(super) fn cost(m: &Module, id: InstrId, called: &dyn Fn(usize) -> Cost) -> C
     let n = elements(result);
     let mut c = Cost {
         bytes_written: deep_bytes(result),
-        bytes_read: (0..i.operands.len()).map(|k| deep_bytes(arg(k))).sum(),
+        bytes_read: (0..i.operands.len()).map(|k| bytes(arg(k))).sum(),
         ..Cost::default()
     };
     // `count` evaluations of a called function.
@@ -126,7 +126,10 @@ pub(super) fn cost(m: &Module, id: InstrId, called: &dyn Fn(usize) -> Cost) -> C
         Infeed => {
             c.bytes_read = 0.0;
         }
-        Outfeed => c.bytes_written = 0.0,
+        Outfeed => {
+            c.bytes_written = 0.0;
+            c.bytes_read = (0..i.operands.len()).map(|k| deep_bytes(arg(k))).sum();
+        }
         Copy => {}
         Select | Clamp => c.flops = n,
         op if op.is_unary_elementwise() || op.is_binary_elementwise() => {
