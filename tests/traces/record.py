@@ -44,6 +44,10 @@ def attention(q, k, v):
     return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s), v)
 
 
+def attention_bf16(q, k, v):
+    return attention(*(x.astype(jnp.bfloat16) for x in (q, k, v))).astype(jnp.float32)
+
+
 def conv(x, w):
     for _ in range(2):
         x = jax.nn.relu(jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")))
@@ -89,7 +93,7 @@ def record(name, f, *args, runs=2, also=()):
 record("mlp", mlp_step, [(normal(64, 256), jnp.zeros(256)), (normal(256, 256), jnp.zeros(256)), (normal(256, 8), jnp.zeros(8))],
        normal(128, 64), normal(128, 8), also=["xplane", "perfetto"])
 record("attention", attention, *(normal(2, 128, 4, 32) for _ in range(3)), also=["xplane"])
-record("attention_bf16", attention, *(normal(2, 128, 4, 32).astype(jnp.bfloat16) for _ in range(3)))
+record("attention_bf16", attention_bf16, *(normal(2, 128, 4, 32) for _ in range(3)))
 record("conv", conv, normal(4, 32, 32, 16), normal(3, 3, 16, 16))
 record("scan", scan, normal(6, 128, 128) / 12, normal(64, 128))
 record("tensor_parallel", tensor_parallel, normal(64, 128), normal(128, 256), normal(256, 128), also=["xplane"])

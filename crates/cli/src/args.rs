@@ -319,8 +319,13 @@ mod tests {
         assert_eq!(duration("2"), Ok(Duration::from_secs(2)));
         assert!(duration("x").is_err() && duration("3d").is_err() && duration("1e9").is_err());
         assert!(duration("99999999999999999999999").is_err());
-        assert_eq!((rate("312T"), rate("2.5e9"), rate("900 G")), (Ok(312e12), Ok(2.5e9), Ok(900e9)));
-        assert!(rate("").is_err() && rate("-1T").is_err() && rate("inf").is_err() && rate("µ").is_err());
+        assert_eq!(
+            (rate("312T"), rate("2.5e9"), rate("900 G")),
+            (Ok(312e12), Ok(2.5e9), Ok(900e9))
+        );
+        assert!(
+            rate("").is_err() && rate("-1T").is_err() && rate("inf").is_err() && rate("µ").is_err()
+        );
         assert_eq!(bytes("4G"), Ok(4 << 30));
         assert_eq!(bytes("1.5MiB"), Ok(3 << 19));
         assert_eq!(bytes("10"), Ok(10));

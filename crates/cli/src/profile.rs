@@ -93,7 +93,8 @@ fn numbers(path: &Path) -> anyhow::Result<Value> {
     let bytes = std::fs::read(path).with_context(|| format!("cannot read {shown}"))?;
     let v: Value =
         serde_json::from_slice(&bytes).with_context(|| format!("{shown}: expected JSON"))?;
-    let known = v.get("schema").and_then(Value::as_str).is_some_and(|s| s.starts_with("scalify-diff/"));
+    let known =
+        v.get("schema").and_then(Value::as_str).is_some_and(|s| s.starts_with("scalify-diff/"));
     anyhow::ensure!(known, "{shown}: expected a report of `scalify diff --json`");
     Ok(v)
 }

@@ -60,6 +60,29 @@ pub fn si(x: f64) -> String {
     if unit.is_empty() { format!("{v:.digits$}") } else { format!("{v:.digits$} {unit}") }
 }
 
+/// Three digits without a prefix where that is short (`0.872`, `18.3`), else
+/// with an exponent.
+pub fn plain(x: f64) -> String {
+    match x {
+        x if x == 0.0 || !x.is_finite() => x.to_string(),
+        x if (1e-3..1e5).contains(&x.abs()) => {
+            let d = (2 - x.abs().log10().floor() as i32).max(0) as usize;
+            let t = format!("{x:.d$}");
+            if t.contains('.') {
+                t.trim_end_matches('0').trim_end_matches('.').to_owned()
+            } else {
+                t
+            }
+        }
+        x => format!("{x:.2e}"),
+    }
+}
+
+/// A number of things: whole numbers as they are, large ones with a prefix.
+pub fn count(x: f64) -> String {
+    if x.fract() == 0.0 && x.abs() < 1e6 { format!("{x:.0}") } else { si(x) }
+}
+
 /// Seconds with a prefix, e.g. `12.3 ms`.
 pub fn seconds(x: f64) -> String {
     let t = si(x);
@@ -127,6 +150,11 @@ mod tests {
     fn numbers() {
         let all: Vec<String> = [0.0, 1.0, 1234.0, 999.96, 0.00123, 5e13, 42.0].map(si).into();
         assert_eq!(all, ["0", "1.00", "1.23 k", "1.00 k", "1.23 m", "50.0 T", "42.0"]);
+        assert_eq!(
+            [0.8716, 18.28, 0.1, 1e-9, 1000.0].map(plain),
+            ["0.872", "18.3", "0.1", "1.00e-9", "1000"]
+        );
+        assert_eq!([2.0, 1.5, 3e9].map(count), ["2", "1.50", "3.00 G"]);
         assert_eq!(seconds(2.5), "2.50 s");
         assert_eq!(seconds(2.5e-5), "25.0 µs");
         assert_eq!(quantity(2e9, "FLOP/s"), "2.00 GFLOP/s");

@@ -96,7 +96,17 @@ impl Names {
 /// Instructions that take no time of their own.
 pub(crate) fn is_free(op: Opcode) -> bool {
     use Opcode::*;
-    matches!(op, Parameter | Constant | GetTupleElement | Tuple | Bitcast | AfterAll | AddDependency | Domain)
+    matches!(
+        op,
+        Parameter
+            | Constant
+            | GetTupleElement
+            | Tuple
+            | Bitcast
+            | AfterAll
+            | AddDependency
+            | Domain
+    )
 }
 
 /// Time of one instruction in a trace.

@@ -31,6 +31,8 @@ pub struct Comparison {
     pub traded: usize,
     /// A report of `scalify diff` was joined.
     pub with_numbers: bool,
+    /// Its outputs: the most severe kind, and the largest error.
+    pub outputs: Option<(String, Option<f64>)>,
 }
 
 /// An instruction of one trace only.
@@ -42,6 +44,8 @@ pub struct Single {
     pub opcode: &'static str,
     /// Seconds of one execution of the module.
     pub seconds: f64,
+    /// See [`Change::numbers`]; of the second trace's.
+    pub numbers: Option<String>,
 }
 
 /// An instruction in both.
@@ -61,7 +65,8 @@ pub struct Change {
     pub after: f64,
     /// `faster`, `slower`, `same`: up to [`NOISE`].
     pub change: &'static str,
-    /// Of the report of `scalify diff`: `rounding`, `precision`, `function`.
+    /// Of the report of `scalify diff`: `rounding`, `precision`, `function`; of
+    /// a fusion, the most severe inside.
     pub numbers: Option<String>,
     /// Largest introduced error there.
     pub error: Option<f64>,
@@ -115,7 +120,9 @@ fn pairs(a: &Side<'_>, b: &Side<'_>) -> Vec<(usize, usize)> {
         left.entry(sign(b.module, j)).or_default().push_back(j);
     }
     for k in rest {
-        if let Some(j) = left.get_mut(&sign(a.module, k)).and_then(std::collections::VecDeque::pop_front) {
+        if let Some(j) =
+            left.get_mut(&sign(a.module, k)).and_then(std::collections::VecDeque::pop_front)
+        {
             out.push((k, j));
         }
     }
@@ -123,19 +130,54 @@ fn pairs(a: &Side<'_>, b: &Side<'_>) -> Vec<(usize, usize)> {
 }
 
 /// What a report of `scalify diff` says of an operation.
+#[derive(Clone)]
 struct Numbers {
     kind: String,
     error: Option<f64>,
 }
 
-/// Operations by the instruction of the second program, without the loops and
-/// calls they are in; the most severe of each.
-fn numbers(v: &Value) -> FxHashMap<String, Numbers> {
-    let rank = |k: &str| match k {
+fn rank(kind: &str) -> u8 {
+    match kind {
         "function" => 2,
         "precision" => 1,
         _ => 0,
-    };
+    }
+}
+
+impl Numbers {
+    fn severity(&self) -> (u8, f64) {
+        (rank(&self.kind), self.error.unwrap_or(0.0))
+    }
+}
+
+/// The most severe of an instruction and, where it is a fusion, what it fuses.
+fn of(known: &FxHashMap<String, Numbers>, m: &Module, id: InstrId) -> Option<Numbers> {
+    let mut best = known.get(m.name_of(id));
+    let i = m.instr(id);
+    if i.opcode == scalify_ir::Opcode::Fusion
+        && let Some(c) = i.calls.first().and_then(|c| m.comps.get(c.0 as usize))
+    {
+        let inner = c.instrs.iter().filter_map(|&k| known.get(m.name_of(k)));
+        best = best.into_iter().chain(inner).max_by(|a, b| {
+            let (x, y) = (a.severity(), b.severity());
+            x.0.cmp(&y.0).then(x.1.total_cmp(&y.1))
+        });
+    }
+    best.cloned()
+}
+
+/// The most severe output of a report of `scalify diff`, and the largest error.
+fn outputs(v: &Value) -> Option<(String, Option<f64>)> {
+    let list = v.get("outputs")?.as_array()?;
+    let kind = |o: &Value| o.get("kind").and_then(Value::as_str).map(str::to_owned);
+    let worst = list.iter().filter_map(kind).max_by_key(|k| rank(k))?;
+    let error = list.iter().filter_map(|o| o.get("max")?.as_f64()).reduce(f64::max);
+    Some((worst, error))
+}
+
+/// Operations by the instruction of the second program, without the loops and
+/// calls they are in; the most severe of each.
+fn numbers(v: &Value) -> FxHashMap<String, Numbers> {
     let mut out: FxHashMap<String, Numbers> = FxHashMap::default();
     let list = v.get("operations").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     for o in list {
@@ -148,7 +190,7 @@ fn numbers(v: &Value) -> FxHashMap<String, Numbers> {
         let error = o.get("introduced").and_then(|e| e.get("max")).and_then(Value::as_f64);
         let new = Numbers { kind: kind.to_owned(), error };
         match out.get(name) {
-            Some(old) if (rank(&old.kind), old.error.unwrap_or(0.0)) >= (rank(kind), error.unwrap_or(0.0)) => {}
+            Some(old) if old.severity() >= new.severity() => {}
             _ => {
                 out.insert(name.to_owned(), new);
             }
@@ -174,7 +216,7 @@ pub fn compare(
             let (x, y) = (InstrId(k as u32), InstrId(j as u32));
             let (before, after) = (a.per_run(k), b.per_run(j));
             let (name, other) = (a.module.name_of(x), b.module.name_of(y));
-            let n = known.get(other);
+            let n = of(&known, b.module, y);
             let change = if (after - before).abs() <= NOISE * before {
                 "same"
             } else if after < before {
@@ -190,14 +232,14 @@ pub fn compare(
                 before,
                 after,
                 change,
-                numbers: n.map(|n| n.kind.clone()),
-                error: n.and_then(|n| n.error),
-                traded: change == "faster" && n.is_some_and(|n| n.kind == "precision"),
+                error: n.as_ref().and_then(|n| n.error),
+                traded: change == "faster" && n.as_ref().is_some_and(|n| n.kind == "precision"),
+                numbers: n.map(|n| n.kind),
             }
         })
         .collect();
     rows.sort_by(|x, y| (y.after - y.before).abs().total_cmp(&(x.after - x.before).abs()));
-    let alone = |s: &Side<'_>, taken: &dyn Fn(usize) -> bool| {
+    let alone = |s: &Side<'_>, second: bool, taken: &dyn Fn(usize) -> bool| {
         let mut v: Vec<Single> = s
             .timed()
             .filter(|&k| !taken(k))
@@ -205,12 +247,14 @@ pub fn compare(
                 instruction: s.module.name_of(InstrId(k as u32)).to_owned(),
                 opcode: s.module.instrs[k].opcode.name(),
                 seconds: s.per_run(k),
+                numbers: of(&known, s.module, InstrId(k as u32)).filter(|_| second).map(|n| n.kind),
             })
             .collect();
         v.sort_by(|x, y| y.seconds.total_cmp(&x.seconds));
         v
     };
-    let (mut in_a, mut in_b) = (vec![false; a.attached.instrs.len()], vec![false; b.attached.instrs.len()]);
+    let (mut in_a, mut in_b) =
+        (vec![false; a.attached.instrs.len()], vec![false; b.attached.instrs.len()]);
     for &(k, j) in &pairs {
         in_a[k] = true;
         in_b[j] = true;
@@ -221,9 +265,10 @@ pub fn compare(
         before: a.attached.seconds / a.attached.runs.max(1.0),
         after: b.attached.seconds / b.attached.runs.max(1.0),
         traded: rows.iter().filter(|r| r.traded).count(),
-        gone: alone(a, &|k| in_a[k]),
-        new: alone(b, &|k| in_b[k]),
+        gone: alone(a, false, &|k| in_a[k]),
+        new: alone(b, true, &|k| in_b[k]),
         rows,
         with_numbers: diff.is_some(),
+        outputs: diff.and_then(outputs),
     }
 }

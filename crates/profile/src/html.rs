@@ -5,7 +5,7 @@ mod roofline;
 use crate::compare::Comparison;
 use crate::report::{Doc, Row, Sum};
 use crate::text::{optional, percent, ranked};
-use scalify_page::{esc, quantity, seconds, si};
+use scalify_page::{count, esc, plain, quantity, seconds, si};
 use std::fmt::Write as _;
 
 /// Rows of a table.
@@ -73,7 +73,9 @@ impl Doc {
             Some(r) => {
                 let at = r.source.as_ref().map(|s| format!(" ({s})")).unwrap_or_default();
                 let roof = match (r.bound, r.of_roof) {
-                    (Some(b), Some(x)) => format!(", {}-bound at {} of the roofline", b.name(), percent(x)),
+                    (Some(b), Some(x)) => {
+                        format!(", {}-bound at {} of the roofline", b.name(), percent(x))
+                    }
                     _ => String::new(),
                 };
                 format!(
@@ -91,7 +93,7 @@ impl Doc {
         let mut list: Vec<(String, &str)> = Vec::new();
         if let Some(t) = &self.trace {
             list.push((seconds(t.seconds), "of operations"));
-            list.push((si(t.runs), "executions"));
+            list.push((count(t.runs), "executions"));
             list.push((percent(t.attributed), "attached to instructions"));
             list.push((t.lines.to_string(), "threads or devices"));
         }
@@ -122,13 +124,19 @@ impl Doc {
         let rows = ranked(self);
         let timed = self.trace.is_some();
         let rows: Vec<&&Row> = rows.iter().filter(|r| !timed || r.seconds.is_some()).collect();
-        let _ = writeln!(o, "<section>\n<h2>{}</h2>", if timed { "Longest instructions" } else { "Instructions with most work" });
+        let _ = writeln!(
+            o,
+            "<section>\n<h2>{}</h2>",
+            if timed { "Longest instructions" } else { "Instructions with most work" }
+        );
         let head = if timed {
             "<tr><th></th><th class=\"n\">time</th><th class=\"n\">share</th><th class=\"n\">events</th><th class=\"n\">FLOP/s</th><th class=\"n\">B/s</th><th class=\"n\">FLOP/B</th><th>bound</th><th class=\"n\">of roof</th><th>instruction</th><th>source</th></tr>"
         } else {
             "<tr><th></th><th class=\"n\">FLOP</th><th class=\"n\">transc.</th><th class=\"n\">bytes</th><th class=\"n\">runs</th><th class=\"n\">FLOP/B</th><th>bound</th><th>instruction</th><th>source</th></tr>"
         };
-        let weight = |r: &Row| r.seconds.unwrap_or(if timed { 0.0 } else { r.cost.operations() * r.executions });
+        let weight = |r: &Row| {
+            r.seconds.unwrap_or(if timed { 0.0 } else { r.cost.operations() * r.executions })
+        };
         let most = rows.iter().map(|r| weight(r)).fold(0.0f64, f64::max);
         let line = |o: &mut String, r: &Row| {
             let w = if most > 0.0 { 90.0 * weight(r) / most } else { 0.0 };
@@ -137,13 +145,19 @@ impl Doc {
                 vec![
                     optional(r.seconds, seconds),
                     optional(r.share, percent),
-                    optional(r.count, si),
+                    optional(r.count, count),
                     optional(r.flops_per_second, si),
                     optional(r.bytes_per_second, si),
-                    optional(r.intensity, si),
+                    optional(r.intensity, plain),
                 ]
             } else {
-                vec![si(r.cost.flops), si(r.cost.transcendentals), si(r.cost.bytes()), si(r.executions), optional(r.intensity, si)]
+                vec![
+                    si(r.cost.flops),
+                    si(r.cost.transcendentals),
+                    si(r.cost.bytes()),
+                    count(r.executions),
+                    optional(r.intensity, plain),
+                ]
             };
             for n in numbers {
                 let _ = write!(o, "<td class=\"n\">{}</td>", esc(&n));
@@ -179,7 +193,7 @@ impl Doc {
                 "<tr><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
                 c.kind,
                 esc(&c.over),
-                si(c.executions),
+                count(c.executions),
                 quantity(c.bytes, "B"),
                 if timed { seconds(c.seconds) } else { String::new() },
                 optional(c.bytes_per_second, |x| quantity(x, "B/s"))
@@ -198,15 +212,20 @@ impl Doc {
                     continue;
                 }
                 let _ = writeln!(o, "<section>\n<h2>{title}</h2>");
-                folded(o, "<tr><th class=\"n\">time</th><th class=\"n\">events</th><th>name</th></tr>", list, |o, n| {
-                    let _ = writeln!(
-                        o,
-                        "<tr><td class=\"n\">{}</td><td class=\"n\">{}</td><td><code>{}</code></td></tr>",
-                        seconds(n.seconds),
-                        n.count,
-                        esc(&n.name)
-                    );
-                });
+                folded(
+                    o,
+                    "<tr><th class=\"n\">time</th><th class=\"n\">events</th><th>name</th></tr>",
+                    list,
+                    |o, n| {
+                        let _ = writeln!(
+                            o,
+                            "<tr><td class=\"n\">{}</td><td class=\"n\">{}</td><td><code>{}</code></td></tr>",
+                            seconds(n.seconds),
+                            n.count,
+                            esc(&n.name)
+                        );
+                    },
+                );
                 o.push_str("</section>\n");
             }
         }
@@ -222,7 +241,11 @@ impl Doc {
 
 /// Shapes of large tuples are cut.
 fn short_shape(t: &str) -> String {
-    if t.chars().count() > 48 { t.chars().take(47).collect::<String>() + "…" } else { t.to_owned() }
+    if t.chars().count() > 48 {
+        t.chars().take(47).collect::<String>() + "…"
+    } else {
+        t.to_owned()
+    }
 }
 
 /// A table whose tail is folded.
@@ -239,7 +262,11 @@ fn folded<T>(o: &mut String, head: &str, rows: &[T], mut line: impl FnMut(&mut S
         }
         o.push_str("</table>\n");
         if rows.len() > MAX_ROWS {
-            let _ = writeln!(o, "<p class=\"faint\">and {} in the JSON report</p>", rows.len() - MAX_ROWS);
+            let _ = writeln!(
+                o,
+                "<p class=\"faint\">and {} in the JSON report</p>",
+                rows.len() - MAX_ROWS
+            );
         }
         o.push_str("</details>\n");
     }
@@ -261,7 +288,12 @@ fn sums(o: &mut String, title: &str, list: &[Sum], timed: bool) {
         let w = if most > 0.0 { 90.0 * weight(s) / most } else { 0.0 };
         let _ = write!(o, "<tr><td><span class=\"bar\" style=\"width:{w:.0}px\"></span></td>");
         if timed {
-            let _ = write!(o, "<td class=\"n\">{}</td><td class=\"n\">{}</td>", seconds(s.seconds), percent(s.share));
+            let _ = write!(
+                o,
+                "<td class=\"n\">{}</td><td class=\"n\">{}</td>",
+                seconds(s.seconds),
+                percent(s.share)
+            );
         }
         let key = if s.key.is_empty() { "(none)" } else { &s.key };
         let _ = writeln!(
@@ -275,28 +307,40 @@ fn sums(o: &mut String, title: &str, list: &[Sum], timed: bool) {
     o.push_str("</section>\n");
 }
 
+/// A kind of `scalify diff` in words.
+fn words(kind: Option<&str>) -> &'static str {
+    match kind {
+        Some("rounding") => "equal up to rounding",
+        Some("precision") => "less precise",
+        Some("function") => "computes something else",
+        _ => "",
+    }
+}
+
 fn changes(o: &mut String, c: &Comparison) {
     let _ = writeln!(
         o,
         "<section>\n<h2>Against the second trace</h2>\n<p class=\"faint\">Seconds per execution of the module; changes below {} are none. Second trace: <code>{}</code>, {} executions.</p>",
         percent(crate::compare::NOISE),
         esc(&c.trace.file),
-        si(c.trace.runs)
+        count(c.trace.runs)
     );
     let most = c.rows.iter().map(|r| (r.after - r.before).abs()).fold(0.0f64, f64::max);
     let head = "<tr><th>change</th><th></th><th class=\"n\">before</th><th class=\"n\">after</th><th class=\"n\"></th><th>numbers</th><th>instruction</th><th>source</th></tr>";
     let rows: Vec<_> = c.rows.iter().filter(|r| r.change != "same").collect();
     folded(o, head, &rows, |o, r| {
         let w = if most > 0.0 { 90.0 * (r.after - r.before).abs() / most } else { 0.0 };
-        let (sign, colour) = if r.change == "faster" { ("▼ faster", "#15803d") } else { ("▲ slower", "#dc2626") };
-        let numbers = match (r.numbers.as_deref(), r.traded) {
-            (Some("precision"), true) => "precision traded",
-            (Some("precision"), false) => "less precise",
-            (Some("function"), _) => "computes something else",
-            (Some(_), _) => "the same up to rounding",
-            (None, _) => "",
+        let (sign, colour) = if r.change == "faster" {
+            ("▼ faster", "#15803d")
+        } else {
+            ("▲ slower", "#dc2626")
         };
-        let other = r.counterpart.as_ref().map(|n| format!(" → <code>%{}</code>", esc(n))).unwrap_or_default();
+        let numbers = if r.traded { "precision traded" } else { words(r.numbers.as_deref()) };
+        let other = r
+            .counterpart
+            .as_ref()
+            .map(|n| format!(" → <code>%{}</code>", esc(n)))
+            .unwrap_or_default();
         let _ = writeln!(
             o,
             "<tr><td>{sign}</td><td><span class=\"bar\" style=\"width:{w:.0}px;background:{colour}\"></span></td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{:+.0} %</td><td>{numbers}</td><td><code>%{}</code>{other} <small>{}</small></td><td><small>{}</small></td></tr>",
@@ -312,20 +356,28 @@ fn changes(o: &mut String, c: &Comparison) {
     if same > 0 {
         let _ = writeln!(o, "<p class=\"faint\">{same} unchanged</p>");
     }
-    for (title, list) in [("Only in the first trace", &c.gone), ("Only in the second trace", &c.new)] {
+    for (title, list) in
+        [("Only in the first trace", &c.gone), ("Only in the second trace", &c.new)]
+    {
         if list.is_empty() {
             continue;
         }
         let _ = writeln!(o, "<h3>{title}</h3>");
-        folded(o, "<tr><th class=\"n\">time</th><th>instruction</th></tr>", list, |o, s| {
-            let _ = writeln!(
-                o,
-                "<tr><td class=\"n\">{}</td><td><code>%{}</code> <small>{}</small></td></tr>",
-                seconds(s.seconds),
-                esc(&s.instruction),
-                s.opcode
-            );
-        });
+        folded(
+            o,
+            "<tr><th class=\"n\">time</th><th>numbers</th><th>instruction</th></tr>",
+            list,
+            |o, s| {
+                let _ = writeln!(
+                    o,
+                    "<tr><td class=\"n\">{}</td><td>{}</td><td><code>%{}</code> <small>{}</small></td></tr>",
+                    seconds(s.seconds),
+                    words(s.numbers.as_deref()),
+                    esc(&s.instruction),
+                    s.opcode
+                );
+            },
+        );
     }
     o.push_str("</section>\n");
 }

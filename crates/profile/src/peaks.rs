@@ -32,12 +32,12 @@ const DEVICES: &[(&str, f64, f64)] = &[
 pub fn of_device(name: &str) -> Option<Peaks> {
     let words: Vec<&str> = name.split([' ', '_']).collect();
     let has = |part: &str| {
-        if part.contains(' ') { name.contains(part) } else { words.iter().any(|w| w.starts_with(part)) }
+        if part.contains(' ') {
+            name.contains(part)
+        } else {
+            words.iter().any(|w| w.starts_with(part))
+        }
     };
     let d = DEVICES.iter().find(|d| has(d.0))?;
-    Some(Peaks {
-        flops: d.1,
-        bytes: d.2,
-        source: format!("data sheet of {name}, 16-bit floats"),
-    })
+    Some(Peaks { flops: d.1, bytes: d.2, source: format!("data sheet of {name}, 16-bit floats") })
 }

@@ -247,10 +247,16 @@ impl Doc {
         }
         let mut notes: Vec<String> = trace.map_or(Vec::new(), |t| t.2.notes.clone());
         if cost.unknown_loops > 0 {
-            notes.push(format!("{} loops count as one iteration: theirs are not known", cost.unknown_loops));
+            notes.push(format!(
+                "{} loops count as one iteration: theirs are not known",
+                cost.unknown_loops
+            ));
         }
         if cost.custom_calls > 0 {
-            notes.push(format!("{} custom calls count no FLOP: what they do is not known", cost.custom_calls));
+            notes.push(format!(
+                "{} custom calls count no FLOP: what they do is not known",
+                cost.custom_calls
+            ));
         }
         if let Some((_, t, a)) = trace
             && a.seconds == 0.0
@@ -306,7 +312,9 @@ fn rows(m: &Module, cost: &ModuleCost, mesh: &[Axis], a: Option<&Attached>) -> V
             } else {
                 cost.instrs[k]
             };
-            let rate = |x: f64| time.filter(|t| t.seconds > 0.0 && x > 0.0).map(|t| x * t.count / t.seconds);
+            let rate = |x: f64| {
+                time.filter(|t| t.seconds > 0.0 && x > 0.0).map(|t| x * t.count / t.seconds)
+            };
             out.push(Row {
                 instruction: m.name_of(id).to_owned(),
                 opcode: i.opcode.name(),
@@ -335,7 +343,9 @@ fn rows(m: &Module, cost: &ModuleCost, mesh: &[Axis], a: Option<&Attached>) -> V
 /// The best rates of a trace, where nothing better is known.
 fn observed(rows: &[Row]) -> Option<Peaks> {
     // The shortest events are at the resolution of clocks.
-    let sure = |r: &&Row| r.seconds.zip(r.count).is_some_and(|(s, n)| s / n >= 2e-6) && r.collective.is_none();
+    let sure = |r: &&Row| {
+        r.seconds.zip(r.count).is_some_and(|(s, n)| s / n >= 1e-6) && r.collective.is_none()
+    };
     let best = |f: &dyn Fn(&Row) -> Option<f64>| {
         rows.iter().filter(sure).filter_map(f).fold(0.0f64, f64::max)
     };
@@ -343,7 +353,8 @@ fn observed(rows: &[Row]) -> Option<Peaks> {
     (flops > 0.0 && bytes > 0.0).then(|| Peaks {
         flops,
         bytes,
-        source: "the best rates in this trace; give --peak-flops and --peak-bytes for the device's".into(),
+        source: "the best rates in this trace; give --peak-flops and --peak-bytes for the device's"
+            .into(),
     })
 }
 
@@ -386,7 +397,10 @@ fn sums<'a>(rows: &'a [Row], key: impl Fn(&'a Row) -> &'a str) -> Vec<Sum> {
     }
     let mut v: Vec<Sum> = all.into_values().collect();
     v.sort_by(|a, b| {
-        b.seconds.total_cmp(&a.seconds).then(b.flops.total_cmp(&a.flops)).then(b.bytes.total_cmp(&a.bytes))
+        b.seconds
+            .total_cmp(&a.seconds)
+            .then(b.flops.total_cmp(&a.flops))
+            .then(b.bytes.total_cmp(&a.bytes))
     });
     v
 }

@@ -1,7 +1,7 @@
 //! The report as text for terminals.
 
 use crate::report::{Doc, Row, Sum};
-use scalify_page::{quantity, seconds, si};
+use scalify_page::{count, plain, quantity, seconds, si};
 use std::fmt::Write as _;
 
 /// Rows of a table, unless all are wanted.
@@ -14,7 +14,11 @@ fn table(o: &mut String, head: &[&str], rows: &[Vec<String>]) {
     let cell = |t: &str| -> String {
         // Ends tell more than beginnings of scopes and paths.
         let n = t.chars().count();
-        if n <= WIDTH { t.to_owned() } else { "…".to_owned() + &t.chars().skip(n - WIDTH + 1).collect::<String>() }
+        if n <= WIDTH {
+            t.to_owned()
+        } else {
+            "…".to_owned() + &t.chars().skip(n - WIDTH + 1).collect::<String>()
+        }
     };
     let right: Vec<bool> = head.iter().map(|h| h.ends_with('>')).collect();
     let head: Vec<String> = head.iter().map(|h| h.trim_end_matches('>').to_owned()).collect();
@@ -43,6 +47,12 @@ pub(crate) fn percent(x: f64) -> String {
 
 pub(crate) fn optional(x: Option<f64>, f: impl Fn(f64) -> String) -> String {
     x.map_or_else(String::new, f)
+}
+
+/// `1 execution`, `2 executions`; `threads or devices`.
+fn plural(n: f64, what: &str) -> String {
+    let n = count(n);
+    if n == "1" { format!("1 {what}") } else { format!("{n} {}s", what.replace(" or", "s or")) }
 }
 
 /// A row's rank: time, else operations, else memory.
@@ -83,17 +93,13 @@ impl Doc {
             );
         }
         if let Some(t) = &self.trace {
+            let _ = writeln!(o, "trace: {} ({}), {} events", t.file, t.format, t.events);
             let _ = writeln!(
                 o,
-                "trace: {} ({}), {} events",
-                t.file, t.format, t.events
-            );
-            let _ = writeln!(
-                o,
-                "  {} of operations in {} executions on {} threads or devices, {} attached to instructions",
+                "  {} of operations in {} on {}, {} attached to instructions",
                 seconds(t.seconds),
-                si(t.runs),
-                t.lines,
+                plural(t.runs, "execution"),
+                plural(t.lines as f64, "thread or device"),
                 percent(t.attributed)
             );
         }
@@ -120,8 +126,13 @@ impl Doc {
                 .iter()
                 .take(top)
                 .map(|s| {
-                    let mut r = if timed { vec![seconds(s.seconds), percent(s.share)] } else { Vec::new() };
-                    r.extend([si(s.flops), si(s.bytes), if s.key.is_empty() { "(none)".into() } else { s.key.clone() }]);
+                    let mut r =
+                        if timed { vec![seconds(s.seconds), percent(s.share)] } else { Vec::new() };
+                    r.extend([
+                        si(s.flops),
+                        si(s.bytes),
+                        if s.key.is_empty() { "(none)".into() } else { s.key.clone() },
+                    ]);
                     r
                 })
                 .collect();
@@ -144,19 +155,24 @@ impl Doc {
                     vec![
                         c.kind.to_owned(),
                         c.over.clone(),
-                        si(c.executions),
+                        count(c.executions),
                         quantity(c.bytes, "B"),
                         if timed { seconds(c.seconds) } else { String::new() },
                         optional(c.bytes_per_second, |x| quantity(x, "B/s")),
                     ]
                 })
                 .collect();
-            table(&mut o, &["collective", "over", "executions>", "bytes>", "time>", "rate>"], &rows);
+            table(
+                &mut o,
+                &["collective", "over", "executions>", "bytes>", "time>", "rate>"],
+                &rows,
+            );
         }
         if let Some(t) = &self.trace {
-            for (title, list) in
-                [("operations that are no instruction of this module", &t.unattributed), ("other modules in the trace", &t.others)]
-            {
+            for (title, list) in [
+                ("operations that are no instruction of this module", &t.unattributed),
+                ("other modules in the trace", &t.others),
+            ] {
                 if list.is_empty() {
                     continue;
                 }
@@ -181,7 +197,11 @@ impl Doc {
     fn longest(&self, o: &mut String, top: usize) {
         let rows = ranked(self);
         let timed = self.trace.is_some();
-        let _ = writeln!(o, "\n{}", if timed { "longest instructions" } else { "instructions with most work" });
+        let _ = writeln!(
+            o,
+            "\n{}",
+            if timed { "longest instructions" } else { "instructions with most work" }
+        );
         let list: Vec<Vec<String>> = rows
             .iter()
             .take(top)
@@ -194,10 +214,10 @@ impl Doc {
                     vec![
                         optional(r.seconds, seconds),
                         optional(r.share, percent),
-                        optional(r.count, si),
+                        optional(r.count, count),
                         optional(r.flops_per_second, si),
                         optional(r.bytes_per_second, si),
-                        optional(r.intensity, si),
+                        optional(r.intensity, plain),
                         bound,
                         optional(r.of_roof, percent),
                         name,
@@ -209,8 +229,8 @@ impl Doc {
                         si(r.cost.flops),
                         si(r.cost.transcendentals),
                         si(r.cost.bytes()),
-                        si(r.executions),
-                        optional(r.intensity, si),
+                        count(r.executions),
+                        optional(r.intensity, plain),
                         bound,
                         name,
                         r.opcode.to_owned(),
@@ -220,9 +240,31 @@ impl Doc {
             })
             .collect();
         let head: &[&str] = if timed {
-            &["time>", "share>", "events>", "FLOP/s>", "B/s>", "FLOP/B>", "bound", "of roof>", "instruction", "opcode", "source"]
+            &[
+                "time>",
+                "share>",
+                "events>",
+                "FLOP/s>",
+                "B/s>",
+                "FLOP/B>",
+                "bound",
+                "of roof>",
+                "instruction",
+                "opcode",
+                "source",
+            ]
         } else {
-            &["FLOP>", "transc.>", "bytes>", "runs>", "FLOP/B>", "bound", "instruction", "opcode", "source"]
+            &[
+                "FLOP>",
+                "transc.>",
+                "bytes>",
+                "runs>",
+                "FLOP/B>",
+                "bound",
+                "instruction",
+                "opcode",
+                "source",
+            ]
         };
         table(o, head, &list);
         if rows.len() > list.len() {
@@ -254,11 +296,23 @@ impl Doc {
         if !rows.is_empty() {
             table(
                 o,
-                &["", "before>", "after>", "change>", "numbers", "instruction", "counterpart", "opcode", "source"],
+                &[
+                    "",
+                    "before>",
+                    "after>",
+                    "change>",
+                    "numbers",
+                    "instruction",
+                    "counterpart",
+                    "opcode",
+                    "source",
+                ],
                 &rows,
             );
         }
-        for (title, list) in [("only in the first trace", &c.gone), ("only in the second trace", &c.new)] {
+        for (title, list) in
+            [("only in the first trace", &c.gone), ("only in the second trace", &c.new)]
+        {
             if list.is_empty() {
                 continue;
             }
@@ -266,9 +320,16 @@ impl Doc {
             let rows: Vec<Vec<String>> = list
                 .iter()
                 .take(top)
-                .map(|s| vec![seconds(s.seconds), format!("%{}", s.instruction), s.opcode.to_owned()])
+                .map(|s| {
+                    vec![
+                        seconds(s.seconds),
+                        s.numbers.clone().unwrap_or_default(),
+                        format!("%{}", s.instruction),
+                        s.opcode.to_owned(),
+                    ]
+                })
                 .collect();
-            table(o, &["time>", "instruction", "opcode"], &rows);
+            table(o, &["time>", "numbers", "instruction", "opcode"], &rows);
         }
     }
 
@@ -281,25 +342,32 @@ impl Doc {
         } else {
             format!("{:.2} times slower than", c.after / c.before.max(1e-300))
         };
-        let count = |k: &str| c.rows.iter().filter(|r| r.change == k).count();
+        let number = |k: &str| c.rows.iter().filter(|r| r.change == k).count();
         let mut t = format!(
             "{} is {total} {}: {} instead of {} of operations per execution; {} instructions faster, {} slower",
             c.trace.file,
             self.trace.as_ref().map_or("the first", |t| &t.file),
             seconds(c.after),
             seconds(c.before),
-            count("faster"),
-            count("slower")
+            number("faster"),
+            number("slower")
         );
+        if let Some((kind, error)) = &c.outputs {
+            let error =
+                error.filter(|e| *e > 0.0).map(|e| format!(" (largest error {})", plain(e)));
+            let what = match kind.as_str() {
+                "rounding" => "the outputs are equal up to rounding",
+                "precision" => "the outputs are rounded more coarsely",
+                _ => "the outputs differ by more than rounding",
+            };
+            let _ = write!(t, "; {what}{}", error.unwrap_or_default());
+        }
         if c.with_numbers {
             let _ = match c.traded {
-                0 => write!(t, "; no instruction traded precision for it"),
-                n => write!(t, "; {n} traded precision for it"),
+                0 => write!(t, "; no faster instruction lost precision"),
+                1 => write!(t, "; 1 faster instruction traded precision"),
+                n => write!(t, "; {n} faster instructions traded precision"),
             };
-            let wrong = c.rows.iter().filter(|r| r.numbers.as_deref() == Some("function")).count();
-            if wrong > 0 {
-                let _ = write!(t, "; {wrong} compute something else");
-            }
         }
         t
     }

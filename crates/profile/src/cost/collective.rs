@@ -50,7 +50,12 @@ pub fn traffic(m: &Module, id: InstrId, mesh: &[Axis]) -> Option<Traffic> {
     if !op.is_collective() {
         return None;
     }
-    let operands: f64 = i.operands.iter().filter(|o| (o.0 as usize) < m.instrs.len()).map(|&o| deep_bytes(m.shape(o))).sum();
+    let operands: f64 = i
+        .operands
+        .iter()
+        .filter(|o| (o.0 as usize) < m.instrs.len())
+        .map(|&o| deep_bytes(m.shape(o)))
+        .sum();
     let devices: i64 = mesh.iter().try_fold(1i64, |n, a| n.checked_mul(a.1)).unwrap_or(0);
     let replicas = m.header.replica_count.max(1);
     let stated = m.header.num_partitions.unwrap_or(1).max(1);
@@ -82,7 +87,9 @@ pub fn traffic(m: &Module, id: InstrId, mesh: &[Axis]) -> Option<Traffic> {
         AllGather | AllGatherStart => {
             let result = match m.shape(id) {
                 // The start form also returns its operands.
-                s @ scalify_ir::Shape::Tuple(_) if i.opcode != AllGather => deep_bytes(s) - operands,
+                s @ scalify_ir::Shape::Tuple(_) if i.opcode != AllGather => {
+                    deep_bytes(s) - operands
+                }
                 s => deep_bytes(s),
             };
             ("all-gather", share * result)

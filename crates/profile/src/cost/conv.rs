@@ -13,7 +13,9 @@ pub(super) fn flops(m: &Module, id: InstrId) -> f64 {
     let Attrs::Conv(c) = &i.attrs else { return 0.0 };
     let &[lhs, rhs] = i.operands.as_slice() else { return 0.0 };
     let (lhs, rhs, out) = (m.shape(lhs).dims(), m.shape(rhs).dims(), m.shape(id).dims());
-    let at = |d: &[i64], k: i64| usize::try_from(k).ok().and_then(|k| d.get(k)).copied().unwrap_or(0).max(0);
+    let at = |d: &[i64], k: i64| {
+        usize::try_from(k).ok().and_then(|k| d.get(k)).copied().unwrap_or(0).max(0)
+    };
     let features = at(lhs, c.input_feature) / c.feature_group_count.max(1);
     let batch = at(lhs, c.input_batch) / c.batch_group_count.max(1);
     let mut n = features as f64 * at(out, c.output_feature) as f64 * batch as f64;
@@ -78,7 +80,9 @@ mod tests {
         for k in 0..kernel {
             for o in 0..output {
                 let x = o * w.stride - w.pad_low + k * w.window_dilation;
-                n += i64::from(x % w.base_dilation == 0 && (0..input).contains(&x.div_euclid(w.base_dilation)));
+                n += i64::from(
+                    x % w.base_dilation == 0 && (0..input).contains(&x.div_euclid(w.base_dilation)),
+                );
             }
         }
         n
@@ -92,9 +96,19 @@ mod tests {
                     [(1, 1, 1), (2, 1, 1), (1, 2, 1), (2, 3, 2), (3, 2, 1), (4, 6, 3), (1, 5, 2)]
                 {
                     for pad_low in -2..4 {
-                        let w = WindowDim { stride, base_dilation: base, window_dilation, pad_low, ..Default::default() };
+                        let w = WindowDim {
+                            stride,
+                            base_dilation: base,
+                            window_dilation,
+                            pad_low,
+                            ..Default::default()
+                        };
                         for output in [1, 3, 8] {
-                            assert_eq!(positions(input, kernel, output, &w), slow(input, kernel, output, &w) as f64, "{input} {kernel} {output} {w:?}");
+                            assert_eq!(
+                                positions(input, kernel, output, &w),
+                                slow(input, kernel, output, &w) as f64,
+                                "{input} {kernel} {output} {w:?}"
+                            );
                         }
                     }
                 }

@@ -16,9 +16,7 @@ pub(super) fn cost(m: &Module, id: InstrId, inner: Cost, reads: &[f64]) -> Cost 
     if let Attrs::Fusion { kind } = &i.attrs
         && m.str(*kind) == "kCustom"
     {
-        let part = |k: &&InstrId| {
-            matches!(m.instr(**k).opcode, Opcode::Gather | Opcode::Scatter)
-        };
+        let part = |k: &&InstrId| matches!(m.instr(**k).opcode, Opcode::Gather | Opcode::Scatter);
         if let Some(&k) = comp.instrs.iter().find(part) {
             return Cost { ..op::cost(m, k, &|_| Cost::default()) };
         }
@@ -88,7 +86,11 @@ impl Users {
 fn parameter(m: &Module, users: &Users, memo: &[Vec<f64>], p: InstrId, depth: usize) -> f64 {
     if let Shape::Tuple(_) = m.shape(p) {
         let parts = users.of(p).iter().filter(|&&u| m.instr(u).opcode == Opcode::GetTupleElement);
-        return if depth > 16 { 0.0 } else { parts.map(|&u| parameter(m, users, memo, u, depth + 1)).sum() };
+        return if depth > 16 {
+            0.0
+        } else {
+            parts.map(|&u| parameter(m, users, memo, u, depth + 1)).sum()
+        };
     }
     let whole = bytes(m.shape(p));
     let (mut size, mut shared) = (0.0, false);

@@ -158,10 +158,14 @@ struct Pass {
 
 impl Pass {
     fn run(m: &Module, iterations: impl Fn(usize) -> f64) -> Pass {
-        let mut p =
-            Pass { instrs: vec![Cost::default(); m.instrs.len()], comps: Vec::with_capacity(m.comps.len()) };
+        let mut p = Pass {
+            instrs: vec![Cost::default(); m.instrs.len()],
+            comps: Vec::with_capacity(m.comps.len()),
+        };
         let mut fused = vec![false; m.comps.len()];
-        for c in m.instrs.iter().filter(|i| i.opcode == Opcode::Fusion).filter_map(|i| i.calls.first()) {
+        for c in
+            m.instrs.iter().filter(|i| i.opcode == Opcode::Fusion).filter_map(|i| i.calls.first())
+        {
             if let Some(f) = fused.get_mut(c.0 as usize) {
                 *f = true;
             }
@@ -173,7 +177,11 @@ impl Pass {
                 let Some(i) = m.instrs.get(id.0 as usize) else { continue };
                 // A computation that is not there yet would be a cycle.
                 let called = |k: usize| {
-                    i.calls.get(k).and_then(|c| p.comps.get(c.0 as usize)).copied().unwrap_or_default()
+                    i.calls
+                        .get(k)
+                        .and_then(|c| p.comps.get(c.0 as usize))
+                        .copied()
+                        .unwrap_or_default()
                 };
                 let cost = match i.opcode {
                     Opcode::While => called(0).plus(&called(1)).times(iterations(id.0 as usize)),

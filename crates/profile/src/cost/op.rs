@@ -179,7 +179,9 @@ fn dot(m: &Module, id: InstrId) -> f64 {
     let width: f64 = d
         .lhs_contracting
         .iter()
-        .map(|&k| usize::try_from(k).ok().and_then(|k| lhs.get(k)).map_or(0.0, |&n| n.max(0) as f64))
+        .map(|&k| {
+            usize::try_from(k).ok().and_then(|k| lhs.get(k)).map_or(0.0, |&n| n.max(0) as f64)
+        })
         .product();
     2.0 * elements(m.shape(id)) * width
 }

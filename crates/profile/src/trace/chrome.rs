@@ -384,7 +384,8 @@ impl<'de> Visitor<'de> for Top<'_, '_> {
                     trace.format = Format::Kineto;
                     if k == "deviceProperties" {
                         let devices: Vec<Device> = a.next_value()?;
-                        trace.peaks = devices.iter().find_map(|d| peaks::of_device(d.name.as_deref()?));
+                        trace.peaks =
+                            devices.iter().find_map(|d| peaks::of_device(d.name.as_deref()?));
                     } else {
                         a.next_value::<IgnoredAny>()?;
                     }

@@ -101,15 +101,19 @@ pub(crate) fn from_reader(
     // A protobuf of planes begins with key 1, type 2, which is a line feed.
     let proto = head.first() == Some(&0x0a) && !matches!(first, Some(b'{' | b'['));
     match first {
-        None => Err(bad(name, "byte 0", "empty file, expected a Chrome trace or an XPlane protobuf")),
-        Some(b'{' | b'[') if !proto => {
-            chrome::read(name, plain.take(MAX_JSON), interest)
+        None => {
+            Err(bad(name, "byte 0", "empty file, expected a Chrome trace or an XPlane protobuf"))
         }
+        Some(b'{' | b'[') if !proto => chrome::read(name, plain.take(MAX_JSON), interest),
         _ if proto || head.first().is_some_and(|b| matches!(b, 0x12 | 0x1a | 0x22)) => {
             let mut bytes = Vec::new();
             plain.take(MAX_PROTO + 1).read_to_end(&mut bytes).map_err(io)?;
             if bytes.len() as u64 > MAX_PROTO {
-                return Err(bad(name, "byte 0", &format!("expected at most {} MB", MAX_PROTO >> 20)));
+                return Err(bad(
+                    name,
+                    "byte 0",
+                    &format!("expected at most {} MB", MAX_PROTO >> 20),
+                ));
             }
             let mut sink = Sink::new(super::Format::XPlane, interest);
             xplane::read(&bytes, &mut sink)

@@ -93,7 +93,10 @@ fn fields(buf: &[u8], base: usize) -> impl Iterator<Item = Result<Field<'_>, Fla
         }
         let start = pos;
         let next = field(buf, &mut pos, base).ok_or_else(|| {
-            (base + start, "malformed or cut off, expected a field of an XSpace protobuf".to_owned())
+            (
+                base + start,
+                "malformed or cut off, expected a field of an XSpace protobuf".to_owned(),
+            )
         });
         failed = next.is_err();
         Some(next)
