@@ -78,7 +78,7 @@ pub fn read(path: &Path, interest: &dyn Fn(&str) -> bool) -> Result<Trace, Trace
 ///
 /// # Errors
 /// See [`read`].
-pub(crate) fn from_reader(
+pub fn from_reader(
     name: &str,
     input: impl Read,
     interest: &dyn Fn(&str) -> bool,

@@ -9,7 +9,7 @@ mod chrome;
 mod files;
 mod xplane;
 
-pub use files::{find, read};
+pub use files::{find, from_reader, read};
 
 use crate::peaks::Peaks;
 use rustc_hash::FxHashMap;
