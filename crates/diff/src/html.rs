@@ -209,7 +209,7 @@ impl Doc {
             HEIGHT - 6.0
         );
         // Half the room of a point.
-        let half = ((WIDTH - LEFT - RIGHT) / points.len() as f64 / 2.0 - 0.5).clamp(1.0, 9.0);
+        let half = ((WIDTH - LEFT - RIGHT) / points.len() as f64 / 2.0 - 0.5).clamp(2.0, 9.0);
         for (name, colour, mark, f) in SERIES.iter().rev() {
             let mut path = String::new();
             for (k, c) in points.iter().enumerate() {

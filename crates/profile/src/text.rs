@@ -352,21 +352,24 @@ impl Doc {
             number("faster"),
             number("slower")
         );
+        let lost = c.outputs.as_ref().is_some_and(|o| o.0 != "rounding");
         if let Some((kind, error)) = &c.outputs {
-            let error =
-                error.filter(|e| *e > 0.0).map(|e| format!(" (largest error {})", plain(e)));
-            let what = match kind.as_str() {
-                "rounding" => "the outputs are equal up to rounding",
-                "precision" => "the outputs are rounded more coarsely",
+            let error = error.filter(|e| *e > 0.0).map(|e| format!(" (largest error {})", plain(e)));
+            let what = match (kind.as_str(), c.after < c.before) {
+                ("rounding", _) => "the outputs are equal up to rounding",
+                ("precision", true) => "precision was traded for it: the outputs are rounded more coarsely",
+                ("precision", false) => "the outputs are rounded more coarsely",
                 _ => "the outputs differ by more than rounding",
             };
             let _ = write!(t, "; {what}{}", error.unwrap_or_default());
         }
         if c.with_numbers {
             let _ = match c.traded {
+                // Then the loss is in instructions that did not get faster.
+                0 if lost => Ok(()),
                 0 => write!(t, "; no faster instruction lost precision"),
-                1 => write!(t, "; 1 faster instruction traded precision"),
-                n => write!(t, "; {n} faster instructions traded precision"),
+                1 => write!(t, "; 1 faster instruction lost precision"),
+                n => write!(t, "; {n} faster instructions lost precision"),
             };
         }
         t
