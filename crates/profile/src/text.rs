@@ -354,10 +354,13 @@ impl Doc {
         );
         let lost = c.outputs.as_ref().is_some_and(|o| o.0 != "rounding");
         if let Some((kind, error)) = &c.outputs {
-            let error = error.filter(|e| *e > 0.0).map(|e| format!(" (largest error {})", plain(e)));
+            let error =
+                error.filter(|e| *e > 0.0).map(|e| format!(" (largest error {})", plain(e)));
             let what = match (kind.as_str(), c.after < c.before) {
                 ("rounding", _) => "the outputs are equal up to rounding",
-                ("precision", true) => "precision was traded for it: the outputs are rounded more coarsely",
+                ("precision", true) => {
+                    "precision was traded for it: the outputs are rounded more coarsely"
+                }
                 ("precision", false) => "the outputs are rounded more coarsely",
                 _ => "the outputs differ by more than rounding",
             };
