@@ -30,14 +30,31 @@ const DEVICES: &[(&str, f64, f64)] = &[
 
 /// Peaks of the device with this name, if known.
 pub fn of_device(name: &str) -> Option<Peaks> {
-    let words: Vec<&str> = name.split([' ', '_']).collect();
+    // Whole words, so that an L40 is no L4.
+    let ends = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric());
     let has = |part: &str| {
-        if part.contains(' ') {
-            name.contains(part)
-        } else {
-            words.iter().any(|w| w.starts_with(part))
-        }
+        name.match_indices(part).any(|(k, _)| {
+            ends(name[..k].chars().next_back()) && ends(name[k + part.len()..].chars().next())
+        })
     };
     let d = DEVICES.iter().find(|d| has(d.0))?;
     Some(Peaks { flops: d.1, bytes: d.2, source: format!("data sheet of {name}, 16-bit floats") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_devices() {
+        let bytes = |n: &str| of_device(n).map(|p| p.bytes);
+        assert_eq!(bytes("NVIDIA A100-SXM4-80GB"), Some(2.039e12));
+        assert_eq!(bytes("NVIDIA A100-SXM4-40GB"), Some(1.555e12));
+        assert_eq!(bytes("NVIDIA H100 80GB HBM3"), Some(3.35e12));
+        assert_eq!(bytes("NVIDIA H100 PCIe"), Some(2.0e12));
+        assert_eq!(bytes("Tesla V100-SXM2-16GB"), Some(0.9e12));
+        assert_eq!(bytes("NVIDIA L40S"), None);
+        assert_eq!(bytes("NVIDIA GH200 480GB"), None);
+        assert_eq!(bytes(""), None);
+    }
 }

@@ -22,7 +22,7 @@ struct Case {
 }
 
 fn case(name: &str) -> Case {
-    let m = scalify_load::load(&path(&format!("{name}.hlo.txt"))).unwrap().module;
+    let m = scalify_load::load(path(&format!("{name}.hlo.txt"))).unwrap().module;
     let cost = ModuleCost::new(&m);
     let names = Names::new(&m, &cost);
     Case { m, cost, names }
@@ -277,8 +277,21 @@ fn errors_say_where() {
     assert!(fails(b"hello").contains("expected a Chrome trace"));
     assert!(fails(b"{\"traceEvents\":[{\"ph\":").contains("line 1"));
     assert!(fails(&[0x0a, 0x05, 1, 2]).contains("byte 0"));
+    // Neither depth nor length takes the stack or all memory.
     let deep = "[".repeat(200_000);
-    assert!(fails(format!("{{\"traceEvents\":[{{\"x\":{deep}").as_bytes()).contains("recursion"));
+    assert!(fails(format!("{{\"traceEvents\":[{{\"x\":{deep}").as_bytes()).contains("EOF"));
+    assert!(
+        fails(format!("{{\"traceEvents\":[{{\"args\":{{\"hlo_op\":{deep}").as_bytes())
+            .contains("line 1")
+    );
+    let mut bomb = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut bomb, b"{\"traceEvents\":[{\"x\":").unwrap();
+    let blanks = vec![b' '; 1 << 24];
+    for _ in 0..17 {
+        std::io::Write::write_all(&mut bomb, &blanks).unwrap();
+    }
+    let said = fails(&bomb.finish().unwrap());
+    assert!(said.contains("no event in 256 MB"), "{said}");
     // An array need not be closed.
     let open =
         br#"[{"ph":"X","name":"dot.4","pid":1,"tid":1,"ts":0,"dur":10,"args":{"hlo_op":"dot.4"}},"#;

@@ -8,11 +8,36 @@ use crate::peaks;
 use rustc_hash::FxHashMap;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, de};
+use std::cell::Cell;
 use std::fmt;
-use std::io::{BufReader, Read};
+use std::io::{self, BufReader, Read};
+use std::rc::Rc;
 
 /// Open `B` events per thread.
 const MAX_OPEN: usize = 4096;
+/// Bytes from one event to the next: strings and nesting take memory.
+const MAX_GAP: u64 = 1 << 28;
+
+/// A reader that ends with an error if no event comes for too long.
+struct Bounded<R> {
+    inner: R,
+    left: Rc<Cell<u64>>,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buf)?;
+        let left = self.left.get().checked_sub(n as u64);
+        self.left.set(left.unwrap_or(0));
+        match left {
+            Some(_) => Ok(n),
+            None => Err(io::Error::other(format!(
+                "no event in {} MB, expected events of a trace",
+                MAX_GAP >> 20
+            ))),
+        }
+    }
+}
 
 /// Reads all events.
 pub(super) fn read(
@@ -27,8 +52,10 @@ pub(super) fn read(
         open: FxHashMap::default(),
         array: false,
         events: false,
+        left: Rc::new(Cell::new(MAX_GAP)),
     };
-    let mut d = serde_json::Deserializer::from_reader(BufReader::new(input));
+    let bounded = Bounded { inner: input, left: Rc::clone(&state.left) };
+    let mut d = serde_json::Deserializer::from_reader(BufReader::new(bounded));
     let result = Top(&mut state).deserialize(&mut d);
     let fail = |e: &serde_json::Error| {
         // Line and column stand apart.
@@ -76,6 +103,8 @@ struct State<'a> {
     array: bool,
     /// There was a list of events.
     events: bool,
+    /// Bytes that may come before the next event.
+    left: Rc<Cell<u64>>,
 }
 
 impl State<'_> {
@@ -90,6 +119,7 @@ impl State<'_> {
     }
 
     fn take(&mut self, e: Raw) -> Result<(), String> {
+        self.left.set(MAX_GAP);
         match e.phase.as_str() {
             "X" => {
                 let line = self.line(&e.pid, &e.tid)?;

@@ -297,3 +297,85 @@ fn line(buf: &[u8], base: usize, t: &Tables, sink: &mut Sink<'_>) -> Result<(), 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::trace::{Class, Format, Sink};
+
+    fn varint(mut v: u64) -> Vec<u8> {
+        let mut out = Vec::new();
+        while v >= 0x80 {
+            out.push(v as u8 | 0x80);
+            v >>= 7;
+        }
+        out.push(v as u8);
+        out
+    }
+
+    /// A field with a length.
+    fn part(number: u64, b: &[u8]) -> Vec<u8> {
+        [varint(number << 3 | 2), varint(b.len() as u64), b.to_vec()].concat()
+    }
+
+    fn int(number: u64, v: u64) -> Vec<u8> {
+        [varint(number << 3), varint(v)].concat()
+    }
+
+    fn double(number: u64, v: f64) -> Vec<u8> {
+        [varint(number << 3 | 1), v.to_le_bytes().to_vec()].concat()
+    }
+
+    /// A row of a table: key and value.
+    fn row(field: u64, key: u64, value: &[Vec<u8>]) -> Vec<u8> {
+        part(field, &[int(1, key), part(2, &value.concat())].concat())
+    }
+
+    /// A plane of an accelerator, tables behind the lines: names that are whole
+    /// texts, modules by reference, stated peaks.
+    #[test]
+    fn a_plane_of_a_device() {
+        let event = [
+            int(1, 9),
+            int(2, 5_000_000),
+            int(3, 2_500_000),
+            part(4, &[int(1, 2), int(7, 3)].concat()),
+        ];
+        let total = [int(1, 9), int(5, 4), int(3, 99)];
+        let line = |name: &str, events: &[Vec<u8>]| {
+            let mut b = [part(2, name.as_bytes()), int(3, 1_000)].concat();
+            for e in events {
+                b.extend(part(4, e));
+            }
+            part(3, &b)
+        };
+        let plane = [
+            part(2, b"/device:TPU:0"),
+            line("XLA Modules", &[event.concat()]),
+            line("XLA Ops", &[event.concat(), total.concat()]),
+            row(4, 9, &[part(2, b"%dot.4 = f32[8] dot(%a, %b)"), part(4, b"dot.4")]),
+            row(5, 2, &[part(2, b"hlo_module")]),
+            row(5, 3, &[part(2, b"jit_f(7)")]),
+            row(5, 4, &[part(2, b"peak_teraflops_per_second")]),
+            row(5, 5, &[part(2, b"peak_hbm_bw_gigabytes_per_second")]),
+            part(6, &[int(1, 4), double(2, 197.0)].concat()),
+            part(6, &[int(1, 5), double(2, 819.0)].concat()),
+        ];
+        let space = part(1, &plane.concat());
+        let mut sink = Sink::new(Format::XPlane, &|_| false);
+        super::read(&space, &mut sink).unwrap();
+        let t = sink.finish();
+        assert_eq!(t.events.len(), 1);
+        let e = t.events[0];
+        assert_eq!((t.name(e.name), t.name(e.module)), (Some("dot.4"), Some("jit_f(7)")));
+        assert_eq!((e.class, e.start, e.duration), (Class::Op, 6_000.0, 2_500.0));
+        let p = t.peaks.unwrap();
+        assert_eq!((p.flops, p.bytes), (197e12, 819e9));
+        // Cut anywhere it is an error with a byte, or a shorter trace.
+        for n in 0..space.len() {
+            let mut sink = Sink::new(Format::XPlane, &|_| false);
+            if let Err((at, _)) = super::read(&space[..n], &mut sink) {
+                assert!(at <= n);
+            }
+        }
+    }
+}
