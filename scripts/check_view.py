@@ -159,6 +159,46 @@ def main():
         shot("4_numbers_dark")
         quiet("numbers")
 
+        # Cost and time of a profile.
+        traces = ROOT / "tests/traces"
+        report = out / "profile.json"
+        args = [scalify, "profile", traces / "mlp.hlo.txt", "--trace", traces / "mlp.trace.json.gz"]
+        run = subprocess.run([*args, "--json", "--html", out / "profile.html"], cwd=ROOT, capture_output=True, text=True)
+        assert run.returncode == 0, run.stderr
+        report.write_text(run.stdout)
+        rows = {r["instruction"]: r for r in json.loads(run.stdout)["instructions"]}
+        page = view("profiled.html", traces / "mlp.hlo.txt", "--numbers", report)
+        browser.open_page(d, page, "#o=seconds")
+        value = js("const v = scalify.views[0]; return v.overlay.values[v.g.find('dot.1')]")
+        assert value == rows["dot.1"]["seconds"] and js("return scalify.overlayName") == "seconds"
+        js("scalify.setOverlay('bound')")
+        assert "compute" in d.find_element("id", "legend").text
+        quiet("profile as colours")
+
+        # Pages without scripts: nothing loaded, nothing wider than the window.
+        base, wrong = (LAYER / f"{x}.hlo.txt" for x in ["base", "shard_map_wrong"])
+        subprocess.run([scalify, "diff", base, wrong, "--html", out / "diff.html", "--quiet"], cwd=ROOT, timeout=100)
+        for name, dark in [("profile", False), ("profile", True), ("diff", False), ("diff", True)]:
+            scheme = "dark" if dark else "light"
+            d.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+            d.get((out / f"{name}.html").resolve().as_uri())
+            assert js("return document.documentElement.scrollWidth <= innerWidth"), name
+            light = js("return getComputedStyle(document.body).backgroundColor.match(/\\d+/g).every((x) => Number(x) > 200)")
+            assert light != dark, (name, scheme)
+            assert js("return performance.getEntriesByType('resource').length") == 0
+            quiet(f"{name}, {scheme}")
+            shot(f"6_{name}_{scheme}")
+            if name == "profile":
+                marks = js("return [...document.querySelectorAll('svg.chart title')].map((t) => t.textContent)")
+                timed = [r for r in rows.values() if r["seconds"] and r["intensity"] and r["collective"] is None]
+                assert len(marks) == len(timed), (len(marks), len(timed))
+                inside = js("const s = document.querySelector('svg.chart').viewBox.baseVal; return [...document.querySelectorAll('svg.chart circle, svg.chart rect')].every((m) => { const b = m.getBBox(); return b.x >= -30 && b.y >= -30 && b.x + b.width <= s.width + 30 && b.y + b.height <= s.height + 30; })")
+                assert inside
+            else:
+                answer = d.find_element("class name", "answer").text
+                assert answer.startswith("The first operation at fault is %"), answer
+        d.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
         # Passes of a dump.
         dump = out / "dump"
         subprocess.run([sys.executable, "-c", DUMP, dump], check=True, capture_output=True, env={**os.environ, "JAX_PLATFORMS": "cpu"})
@@ -176,7 +216,7 @@ def main():
         quiet("passes")
     finally:
         d.quit()
-    print(f"view: 5 pages, {count} passes; screenshots in {out}")
+    print(f"view: 8 pages, {count} passes; screenshots in {out}")
 
 
 if __name__ == "__main__":

@@ -40,6 +40,8 @@ pub(crate) enum Command {
     NanTrace(Box<crate::nan_trace::NanTraceArgs>),
     /// Compare the gradients that a program returns with finite differences
     Gradcheck(Box<crate::gradcheck::GradcheckArgs>),
+    /// Show what a module costs, and what a profiler's trace says it took
+    Profile(Box<crate::profile::ProfileArgs>),
     /// Rewrite a module so that it reports values that are not finite
     Instrument(Box<crate::instrument::InstrumentArgs>),
     /// Print a completion script
@@ -268,6 +270,24 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(n * scale).map_err(|e| e.to_string())
 }
 
+/// A positive number with an optional decimal prefix: `312T`, `2.04e12`, `900G`.
+pub(crate) fn rate(text: &str) -> Result<f64, String> {
+    let t = text.trim();
+    let scale = match t.chars().last() {
+        Some('k' | 'K') => 1e3,
+        Some('M') => 1e6,
+        Some('G') => 1e9,
+        Some('T') => 1e12,
+        Some('P') => 1e15,
+        _ => 1.0,
+    };
+    let digits = if scale == 1.0 { t } else { t.get(..t.len() - 1).unwrap_or("") };
+    match digits.trim().parse::<f64>() {
+        Ok(v) if v.is_finite() && v > 0.0 && (v * scale).is_finite() => Ok(v * scale),
+        _ => Err("expected a positive number, may end with k, M, G, T or P".into()),
+    }
+}
+
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let (n, unit) = number(text)?;
     let shift = match unit.trim_end_matches("iB").trim_end_matches('B') {
@@ -299,6 +319,13 @@ mod tests {
         assert_eq!(duration("2"), Ok(Duration::from_secs(2)));
         assert!(duration("x").is_err() && duration("3d").is_err() && duration("1e9").is_err());
         assert!(duration("99999999999999999999999").is_err());
+        assert_eq!(
+            (rate("312T"), rate("2.5e9"), rate("900 G")),
+            (Ok(312e12), Ok(2.5e9), Ok(900e9))
+        );
+        assert!(
+            rate("").is_err() && rate("-1T").is_err() && rate("inf").is_err() && rate("µ").is_err()
+        );
         assert_eq!(bytes("4G"), Ok(4 << 30));
         assert_eq!(bytes("1.5MiB"), Ok(3 << 19));
         assert_eq!(bytes("10"), Ok(10));

@@ -55,6 +55,9 @@ pub(crate) struct DiffArgs {
     /// .csv, .xml (JUnit) or .txt (may repeat)
     #[arg(long, value_name = "FILE")]
     report: Vec<PathBuf>,
+    /// Write a page
+    #[arg(long, value_name = "FILE", conflicts_with = "sample")]
+    html: Option<PathBuf>,
     /// List every operation
     #[arg(long)]
     all: bool,
@@ -84,6 +87,9 @@ pub(crate) fn run(a: &DiffArgs) -> anyhow::Result<Exit> {
     let doc = Doc::new([&names[0], &names[1]], &x, &y, &r);
     for (path, format) in targets {
         save_text(path, &render(&doc, format, true)?)?;
+    }
+    if let Some(path) = &a.html {
+        save_text(path, &doc.html())?;
     }
     if let Some(path) = &a.save_inputs {
         save_inputs(path, &r.inputs, &r.names)?;

@@ -18,6 +18,7 @@ mod instrument;
 mod nan_trace;
 mod numeric;
 mod output;
+mod profile;
 mod progress;
 mod recheck;
 mod replay;
@@ -86,6 +87,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Diff(a) => diff::run(a),
         Command::NanTrace(a) => nan_trace::run(a),
         Command::Gradcheck(a) => gradcheck::run(a),
+        Command::Profile(a) => profile::run(a),
         Command::Instrument(a) => instrument::run(a),
         Command::Completions { shell } => {
             let mut text = Vec::new();

@@ -27,7 +27,8 @@ const MAX_PASS_INSTRUCTIONS: usize = 4_000_000;
 #[derive(Args)]
 #[command(after_help = "Exit codes: 0 done, 2 bad usage or input")]
 pub(crate) struct ViewArgs {
-    /// HLO text or proto, may be compressed; or a folder that `--xla_dump_to`
+    /// HLO text or proto, may be compressed; text of several modules, shown as
+    /// passes; or a folder that `--xla_dump_to`
     /// wrote with `--xla_dump_hlo_pass_re=.*`
     pub(crate) module: PathBuf,
     /// The distributed program, if MODULE is a baseline: both are shown in
@@ -103,7 +104,10 @@ pub(crate) fn run(a: &ViewArgs) -> anyhow::Result<Exit> {
         modules.push((name(&a.module), x));
         modules.push((name(dist), y));
     } else {
-        modules.push((name(&a.module), input::load(&a.module)?));
+        modules = one_or_many(a)?;
+        if modules.len() > 1 {
+            page.passes = modules.iter().map(|m| m.0.clone()).collect();
+        }
     }
     if let Some(path) = &a.numbers {
         page.numbers = Some(json(path)?);
@@ -119,7 +123,7 @@ pub(crate) fn run(a: &ViewArgs) -> anyhow::Result<Exit> {
     let mut graphs = Vec::with_capacity(modules.len());
     for (k, (name, m)) in modules.iter().enumerate() {
         // The baseline runs on one device.
-        let mesh = shown_mesh.clone().filter(|_| modules.len() != 2 || is_dir || k == 1);
+        let mesh = shown_mesh.clone().filter(|_| a.dist.is_none() || k == 1);
         graphs.push(Graph::new(m, name, mesh)?);
     }
     if let Some(path) = &a.output {
@@ -280,6 +284,64 @@ fn dump(path: PathBuf) -> Option<Dump> {
             })
         }
     }
+}
+
+/// The module of a file; of text that holds several one after the other, all
+/// of them as passes, named by a headline before each (`//=== name`) or by
+/// their own names.
+fn one_or_many(a: &ViewArgs) -> anyhow::Result<Vec<(String, Module)>> {
+    let one = |m| vec![(name(&a.module), m)];
+    let (text, first) = match scalify_load::load(&a.module) {
+        Ok(l) => return Ok(one(l.module)),
+        Err(scalify_load::LoadError::Text { text, source, name }) => (text, (source, name)),
+        Err(e) => return Err(e.into()),
+    };
+    // Where each module begins, with the last headline before it.
+    let (mut starts, mut label, mut at) = (Vec::new(), String::new(), 0);
+    for line in text.split_inclusive('\n') {
+        if line.starts_with("HloModule ") {
+            starts.push((at, std::mem::take(&mut label)));
+        } else if let Some(c) = line.strip_prefix("//").map(str::trim)
+            && c.starts_with(['=', '*'])
+        {
+            label = c.trim_matches(['=', '*', '-', ' ']).to_owned();
+        }
+        at += line.len();
+    }
+    if starts.len() < 2 {
+        return Err(input::Rendered(first.0.render(&first.1, &text, output::stderr_color())).into());
+    }
+    anyhow::ensure!(
+        starts.len() <= MAX_PASSES,
+        "{}: {} modules, expected at most {MAX_PASSES}",
+        first.1,
+        starts.len()
+    );
+    let (mut out, mut total) = (Vec::new(), 0usize);
+    for (k, (begin, label)) in starts.iter().enumerate() {
+        let end = starts.get(k + 1).map_or(text.len(), |s| s.0);
+        let part = text.get(*begin..end).unwrap_or("");
+        let m = scalify_hlo::parse(part).map_err(|mut e| {
+            // Places in the file, not in the part.
+            e.line +=
+                text.get(..*begin).unwrap_or("").bytes().filter(|&b| b == b'\n').count() as u32;
+            let shift = u32::try_from(*begin).unwrap_or(0);
+            for s in std::iter::once(&mut e.span).chain(e.labels.iter_mut().map(|l| &mut l.0)) {
+                s.start = s.start.saturating_add(shift);
+                s.end = s.end.saturating_add(shift);
+            }
+            input::Rendered(e.render(&first.1, &text, output::stderr_color()))
+        })?;
+        total += m.instrs.len();
+        anyhow::ensure!(
+            total <= MAX_PASS_INSTRUCTIONS,
+            "{}: expected at most {MAX_PASS_INSTRUCTIONS} instructions in all modules",
+            first.1
+        );
+        let label = if label.is_empty() { m.str(m.name).to_owned() } else { label.clone() };
+        out.push((label, m));
+    }
+    Ok(out)
 }
 
 /// The passes of one module of a dump folder, in order; passes that changed

@@ -73,3 +73,31 @@ fn relations_name_the_fault() {
     assert_eq!(of("dot_general.17")["to"].as_array().unwrap().len(), 0);
     assert_eq!(of("add.15")["standing"], "unrelated");
 }
+
+#[test]
+fn several_modules_in_one_text_are_passes() {
+    let dir = std::env::temp_dir().join(format!("scalify-several-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let path = |n: &str| dir.join(n).display().to_string();
+    let one = |name: &str, op: &str| {
+        format!(
+            "HloModule {name}\n\nENTRY e {{\n  p = f32[4] parameter(0)\n  ROOT r = f32[4] {op}(p)\n}}\n"
+        )
+    };
+    let text = format!("//==== before\n{}\n//==== after\n{}", one("m", "abs"), one("m", "negate"));
+    std::fs::write(path("good.txt"), &text).unwrap();
+    let view = |f: &str| {
+        std::process::Command::new(env!("CARGO_BIN_EXE_scalify"))
+            .args(["view", &path(f), "-o", &path("page.html")])
+            .output()
+            .unwrap()
+    };
+    let o = view("good.txt");
+    assert_eq!(o.status.code(), Some(0), "{}", String::from_utf8_lossy(&o.stderr));
+    // A fault in the second module is at its line of the file.
+    std::fs::write(path("bad.txt"), text.replace("negate(p)", "negate(q)")).unwrap();
+    let o = view("bad.txt");
+    assert_eq!(o.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&o.stderr).into_owned();
+    assert!(said.contains("bad.txt:14:"), "{said}");
+}

@@ -13,6 +13,7 @@ pub mod bound;
 pub mod diff;
 pub mod flow;
 pub mod gradcheck;
+mod html;
 pub mod instrument;
 pub mod nan;
 pub mod pairing;

@@ -390,7 +390,7 @@ fn greatest(w: &Worst, kind: Kind) -> String {
 }
 
 /// Three digits.
-fn short(x: f64) -> String {
+pub(crate) fn short(x: f64) -> String {
     match x {
         0.0 => "0".into(),
         x if !x.is_finite() => x.to_string(),

@@ -321,6 +321,12 @@ impl Reader<'_> {
         let mut left = std::mem::take(&mut self.found);
         left.sort_by_key(|f| f.start);
         for f in left.drain(..) {
+            // Of topk, whose ties are in order of position anyway.
+            if let (Key::IsStable, Val::Bool(b)) = (f.key, &f.val) {
+                let name = self.m.strings.intern(f.key.name());
+                let value = self.m.strings.intern(if *b { "true" } else { "false" });
+                extra.get_or_insert_default().other.push((name, value));
+            }
             if let Val::Sym(v) = f.val {
                 let name = self.m.strings.intern(f.key.name());
                 extra.get_or_insert_default().other.push((name, v));

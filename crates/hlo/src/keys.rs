@@ -194,7 +194,7 @@ fn spec(op: Opcode) -> (&'static [Key], &'static [Key]) {
     use Opcode as O;
     match op {
         O::Iota => (&[IotaDimension], &[]),
-        O::TopK => (&[K], &[Largest]),
+        O::TopK => (&[K], &[Largest, IsStable]),
         O::Acos | O::Acosh | O::Asin | O::Asinh | O::Atanh | O::ExponentialMinusOne => {
             (&[], &[ResultAccuracy])
         }

@@ -5,33 +5,17 @@ mod layout;
 
 use crate::sources::Sources;
 use crate::{Subject, json, names};
+use scalify_page::esc;
 use scalify_prove::outcome::Verdict;
 use serde_json::Value;
 use std::fmt::Write;
 
-const STYLE: &str = include_str!("html/style.css");
 /// Rows of a table.
 const MAX_ROWS: usize = 400;
 /// Frontier items.
 const MAX_ITEMS: usize = 10;
 /// Lines around a source line.
 const CONTEXT: u32 = 3;
-
-/// Text for HTML.
-fn esc(t: &str) -> String {
-    let mut out = String::with_capacity(t.len());
-    for c in t.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c => out.push(c),
-        }
-    }
-    out
-}
 
 fn text<'a>(v: &'a Value, key: &str) -> &'a str {
     v.get(key).and_then(Value::as_str).unwrap_or("")
@@ -69,12 +53,12 @@ pub fn render(s: &Subject<'_>, sources: &mut Sources) -> Result<String, serde_js
     let r: Value = serde_json::from_str(&json::render(s)?)?;
     let verdict = text(&r, "verdict");
     let mut o = String::with_capacity(64 << 10);
-    let _ = writeln!(
-        o,
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width\">\n<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n<title>{} · {}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<header class=\"{verdict}\">",
+    o.push_str(&scalify_page::head(&format!(
+        "{} · {}",
         verdict.to_uppercase(),
-        esc(text(&r["dist"], "file")),
-    );
+        text(&r["dist"], "file")
+    )));
+    let _ = writeln!(o, "<header class=\"{verdict}\">");
     let grade = text(&r, "grade");
     let sign = match verdict {
         "proved" => "✓",
@@ -99,7 +83,7 @@ pub fn render(s: &Subject<'_>, sources: &mut Sources) -> Result<String, serde_js
     outputs(&mut o, s, &r);
     notes(&mut o, &r);
     time(&mut o, &r);
-    o.push_str("</main>\n</body>\n</html>\n");
+    o.push_str(scalify_page::TAIL);
     Ok(o)
 }
 
