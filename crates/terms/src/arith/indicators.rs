@@ -1,0 +1,327 @@
+//! Indicators in sums over bound axes: they fix an axis or restrict it.
+
+use super::*;
+
+impl Store {
+    /// Sums over a bound axis `b` with a guard `f + c*b >= 0` (or its
+    /// negation), `f` free: the parts of the axis where the guard holds for
+    /// certain, fails for certain (dropped: it selects 0), or neither.
+    pub(super) fn split_by_guard(
+        &mut self,
+        dt: Dt,
+        flat: &Factors,
+        bound: &[Ax],
+    ) -> Option<Decided> {
+        for i in 0..flat.len() {
+            if self.class(flat[i].r.class).op != Op::Ew(self.known.ind) || flat[i].pow != 1 {
+                continue;
+            }
+            let (args, _) = self.open(&flat[i].r.clone())?;
+            let mut p = self.val_of(&args[0]);
+            let negated = self.class(p.r.class).op == Op::Ew(self.known.not);
+            if negated {
+                let (a, _) = self.open(&p.r)?;
+                p = self.val_of(&a[0]);
+            }
+            if self.class(p.r.class).op != Op::Ew(self.known.ge0) || p.coef != Coef::ONE {
+                continue;
+            }
+            let (a, _) = self.open(&p.r)?;
+            let v = self.val_of(&a[0]);
+            let Some(l) = self.as_iota(&v) else { continue };
+            let form = self.lins.get(l);
+            let mut inside = form.terms.iter().filter(|t| bound.contains(&t.1));
+            let (Some(&(c, b)), None) = (inside.next(), inside.next()) else { continue };
+            let tables = form.terms.iter().any(|t| {
+                t.1 != b && bound.iter().any(|&x| self.lins.mentions(Lins::plain(t.1), x))
+            });
+            if tables {
+                continue;
+            }
+            let n = self.lins.size(b);
+            let f = self.lins.combine(&[(1, l), (-c, Lins::plain(b))])?;
+            let (lo, hi) = self.lins.range(f);
+            // First index from which on (c > 0), or below which (c < 0), the
+            // form is not negative for certain, and at all.
+            let edge = |f: i64| -> i64 {
+                if c > 0 {
+                    (-f).div_euclid(c) + i64::from((-f).rem_euclid(c) != 0)
+                } else {
+                    f.div_euclid(-c) + 1
+                }
+                .clamp(0, n)
+            };
+            let (sure, maybe) = (edge(lo), edge(hi));
+            // (from, to, guard kept)
+            let (holds, open, fails) = if c > 0 {
+                ((sure, n), (maybe, sure), (0, maybe))
+            } else {
+                ((0, sure), (sure, maybe), (maybe, n))
+            };
+            let whole = if negated { fails } else { holds };
+            if open == (0, n) {
+                continue;
+            }
+            let mut out = Vec::new();
+            for ((from, to), keep) in [(whole, false), (open, true)] {
+                if from >= to {
+                    continue;
+                }
+                let mut map = Subst::new();
+                let rest: SmallVec<[Ax; 4]> = bound.iter().copied().filter(|&x| x != b).collect();
+                let mut b2 = self.fresh_like(&rest, &mut map);
+                if to - from == 1 {
+                    let k = self.lins.constant(from);
+                    map.set(b, k);
+                } else {
+                    let a = self.lins.local(to - from);
+                    b2.push(a);
+                    let k = self.lins.shift(Lins::plain(a), from);
+                    map.set(b, k);
+                }
+                let f: Factors = flat
+                    .iter()
+                    .enumerate()
+                    .filter(|x| keep || x.0 != i)
+                    .map(|x| x.1.clone())
+                    .collect();
+                out.push((self.subst_factors(dt, &f, &map)?, b2));
+            }
+            return Some(Decided::Pieces(out));
+        }
+        Some(Decided::No)
+    }
+
+    /// Indicators that fix or restrict a bound axis.
+    pub(super) fn decide_indicators(
+        &mut self,
+        dt: Dt,
+        flat: &Factors,
+        bound: &[Ax],
+    ) -> Option<Decided> {
+        if self.split_guards {
+            let d = self.split_by_guard(dt, flat, bound)?;
+            if !matches!(d, Decided::No) {
+                return Some(d);
+            }
+        }
+        for i in 0..flat.len() {
+            if !self.is_indicator(&flat[i].r) || flat[i].pow != 1 {
+                continue;
+            }
+            let selecting = self.class(flat[i].r.class).op == Op::Ew(self.known.ind);
+            let r = flat[i].r.clone();
+            let (args, _) = self.open(&r)?;
+            let p = args[0].clone();
+            let rest = || -> Factors {
+                flat.iter().enumerate().filter(|x| x.0 != i).map(|x| x.1.clone()).collect()
+            };
+            // 0 * x for a converted predicate needs finite x.
+            let others_finite = selecting || rest().iter().all(|a| self.is_indicator(&a.r));
+            if !others_finite
+                && (!self.rules.finite || rest().iter().any(|a| self.is_doubtful(&a.r)))
+            {
+                continue;
+            }
+            // [b == e]: the sum has the one term b := e.
+            if self.class(p.r.class).op == Op::Ew(self.known.eq0) {
+                let (ea, _) = self.open(&p.r)?;
+                let v = self.val_of(&ea[0]);
+                if let Some(l) = self.as_iota(&v) {
+                    let form = self.lins.get(l);
+                    let hit = form.terms.iter().find(|t| {
+                        t.0.abs() == 1 && bound.contains(&t.1) && {
+                            // Not inside a table elsewhere in the form.
+                            form.terms
+                                .iter()
+                                .all(|u| u.1 == t.1 || !self.lins.mentions(Lins::plain(u.1), t.1))
+                        }
+                    });
+                    if let Some(&(c, b)) = hit {
+                        let e = self.lins.combine(&[(-c, l), (1, Lins::plain(b))])?;
+                        let n = self.lins.size(b);
+                        let mut map = Subst::new();
+                        map.set(b, e);
+                        let (lo, hi) = self.lins.range(e);
+                        let inside = lo >= 0 && hi < n;
+                        let mut out: Factors = SmallVec::new();
+                        for a in rest() {
+                            let v = Val { coef: Coef::ONE, r: a.r, dt };
+                            // Outside its range the read is guarded below.
+                            let v = self.subst(&v, &map)?;
+                            let k = self.coefs.pow(v.coef, a.pow)?;
+                            out.push(Arg { coef: k, pow: a.pow, r: v.r });
+                        }
+                        if !inside {
+                            for l in [e, {
+                                let n1 = self.lins.constant(n - 1);
+                                self.lins.combine(&[(1, n1), (-1, e)])?
+                            }] {
+                                let v = self.iota(l);
+                                let p = self.ge0(&v)?;
+                                let g = self.indicator(dt, &p);
+                                out.push(Arg { coef: g.coef, pow: 1, r: g.r });
+                            }
+                        }
+                        if !others_finite {
+                            self.assume("0 * x = 0");
+                        }
+                        let b2 = bound.iter().copied().filter(|&x| x != b).collect();
+                        return Some(Decided::Same(out, b2));
+                    }
+                }
+            }
+            // [b == e] with e data: alone it sums to 1; over an addition with
+            // a term free of b it distributes.
+            if self.class(p.r.class).op == Op::Ew(self.known.eq0) {
+                if let Some((b, inside, _)) = self.one_hot_axis(&p.r, bound)? {
+                    let others = rest();
+                    let reads_b = |s: &Store, a: &Arg| s.ref_mentions(&a.r, b);
+                    let in_b: SmallVec<[usize; 4]> =
+                        (0..others.len()).filter(|&k| reads_b(self, &others[k])).collect();
+                    if in_b.is_empty() && inside {
+                        let b2 = bound.iter().copied().filter(|&x| x != b).collect();
+                        return Some(Decided::Same(others, b2));
+                    }
+                    if let [k] = in_b[..] {
+                        let c = self.class(others[k].r.class);
+                        if others[k].pow == 1 && c.op == Op::Add && c.args.len() <= 8 && c.dt == dt
+                        {
+                            let (terms, _) = self.open(&others[k].r)?;
+                            if terms.iter().any(|t| !reads_b(self, t)) {
+                                let mut out = Vec::new();
+                                for t in &terms {
+                                    let mut f: Factors = flat.iter().cloned().collect();
+                                    let at = if k < i { k } else { k + 1 };
+                                    f[at] = t.clone();
+                                    let mut map = Subst::new();
+                                    let fresh = self.fresh_like(bound, &mut map);
+                                    let coefs: SmallVec<[Coef; 4]> =
+                                        f.iter().map(|a| a.coef).collect();
+                                    let mut f = self.subst_factors(dt, &f, &map)?;
+                                    for (a, c) in f.iter_mut().zip(coefs) {
+                                        a.coef = self.coefs.mul(a.coef, c)?;
+                                    }
+                                    out.push((f, fresh));
+                                }
+                                return Some(Decided::Pieces(out));
+                            }
+                        }
+                    }
+                }
+            }
+            // A predicate of one bound axis only: restrict its domain.
+            let mut axes: SmallVec<[Ax; 3]> = SmallVec::new();
+            for &l in &p.r.m {
+                self.lins.base_axes(l, &mut axes);
+            }
+            if axes.len() != 1 || !bound.contains(&axes[0]) {
+                continue;
+            }
+            let b = axes[0];
+            let n = self.lins.size(b);
+            if n > MAX_TRUTH {
+                continue;
+            }
+            let mut truth = Vec::with_capacity(n as usize);
+            for k in 0..n {
+                let Some(t) = self.eval_bool(&p.r, &[b], &[k], 8) else {
+                    truth.clear();
+                    break;
+                };
+                truth.push(t);
+            }
+            if truth.is_empty() {
+                continue;
+            }
+            let mut runs: Vec<(i64, i64)> = Vec::new();
+            for (k, &t) in truth.iter().enumerate() {
+                if t {
+                    match runs.last_mut() {
+                        Some(r) if r.1 == k as i64 => r.1 += 1,
+                        _ => runs.push((k as i64, k as i64 + 1)),
+                    }
+                }
+            }
+            if runs.len() > 8 {
+                continue;
+            }
+            if !others_finite && runs != [(0, n)] {
+                self.assume("0 * x = 0");
+            }
+            let mut out = Vec::new();
+            for (lo, hi) in runs {
+                let mut map = Subst::new();
+                let mut b2: SmallVec<[Ax; 4]> = bound.iter().copied().filter(|&x| x != b).collect();
+                if hi - lo == 1 {
+                    let c = self.lins.constant(lo);
+                    map.set(b, c);
+                } else {
+                    let a = self.lins.local(hi - lo);
+                    b2.push(a);
+                    let l = self.lins.shift(Lins::plain(a), lo);
+                    map.set(b, l);
+                }
+                let mut f: Factors = SmallVec::new();
+                for a in rest() {
+                    let v = Val { coef: Coef::ONE, r: a.r, dt };
+                    let v = self.subst(&v, &map)?;
+                    let k = self.coefs.pow(v.coef, a.pow)?;
+                    f.push(Arg { coef: k, pow: a.pow, r: v.r });
+                }
+                out.push((f, b2));
+            }
+            return Some(match out.len() {
+                1 => {
+                    let (f, b) = out.pop()?;
+                    Decided::Same(f, b)
+                }
+                _ => Decided::Pieces(out),
+            });
+        }
+        Some(Decided::No)
+    }
+
+    /// For the predicate `x + c*b == 0` (c = 1 or -1, `x` free of the bound
+    /// axis `b`): `b`, whether the solution lies in its range, the solution.
+    pub(crate) fn one_hot_axis(
+        &mut self,
+        p: &Ref,
+        bound: &[Ax],
+    ) -> Option<Option<(Ax, bool, Val)>> {
+        let (ea, _) = self.open(p)?;
+        let e = self.val_of(&ea[0]);
+        if self.class(e.r.class).op != Op::Add || e.coef != Coef::ONE {
+            return Some(None);
+        }
+        let (terms, _) = self.open(&e.r)?;
+        for t in &terms {
+            if self.class(t.r.class).op != Op::Iota || t.coef != Coef::ONE {
+                continue;
+            }
+            let form = self.lins.get(t.r.m[0]);
+            for &(c, b) in &form.terms {
+                if c.abs() != 1 || !bound.contains(&b) {
+                    continue;
+                }
+                let elsewhere = terms.iter().any(|u| u.r != t.r && self.ref_mentions(&u.r, b))
+                    || form
+                        .terms
+                        .iter()
+                        .any(|u| u.1 != b && self.lins.mentions(Lins::plain(u.1), b));
+                if elsewhere {
+                    continue;
+                }
+                // b = -c * (e - c*b)
+                let k = self.coefs.int(-c);
+                let x = self.scale(&e, k)?;
+                let b_val = self.iota(Lins::plain(b));
+                let x = self.add(Dt::INT, &[x, b_val])?;
+                let n = self.lins.size(b);
+                let inside = self.int_range(&x).is_some_and(|r| r.0 >= 0 && r.1 < n);
+                return Some(Some((b, inside, x)));
+            }
+        }
+        Some(None)
+    }
+}
