@@ -248,7 +248,7 @@ fn param_values(l: &mut Lifter<'_>, p: &Problem, dist: bool, claim: &Claim) -> V
         let val = l.st.param(id, dt_of(g.dtype), &sizes, &m);
         let t = Tv { val, dims };
         let t = match placement {
-            Some(q) => match l.to_local(&t, q) {
+            Some(q) => match l.padded_to_tiles(&t, q, g.dtype).and_then(|t| l.to_local(&t, q)) {
                 Ok(t) => t,
                 Err(_) => {
                     vals.push(l.unknown_of(&leaf.shape));

@@ -303,6 +303,14 @@ impl Lifter<'_> {
             Exponential => st.exp(dt, &v[0]),
             Log => st.log(dt, &v[0]),
             Sqrt if st.rules.reals => st.sqrt(dt, &v[0]),
+            // 1 / (1 + exp(-x)), as compilers expand it.
+            Logistic if st.rules.reals => {
+                let one = st.one(dt);
+                st.scale(&v[0], Coef::NEG)
+                    .and_then(|n| st.exp(dt, &n))
+                    .and_then(|e| st.add(dt, &[one, e]))
+                    .and_then(|d| st.prod(dt, &[(d, -1)]))
+            }
             Rsqrt if st.rules.reals => st.sqrt(dt, &v[0]).and_then(|r| st.prod(dt, &[(r, -1)])),
             Abs => {
                 let k = st.coefs.abs(v[0].coef);
