@@ -1399,3 +1399,27 @@ fn values_at_a_fixed_step_stack_and_others_do_not() {
     let y = t.at(1, 24, 6, &[(3, q)]);
     assert!(t.st.stack(&[x, y]).is_none());
 }
+
+/// `sum_(k<n) F(k)` in two axes that count in opposite directions is the sum
+/// over one; with a gap between the rows it is not.
+#[test]
+fn bound_axes_of_opposite_directions_fuse() {
+    for (stride, whole) in [(4, true), (3, false), (5, false)] {
+        let mut s = Store::new(REALS);
+        let one = {
+            let k = s.lins.local(12);
+            let v = s.param(0, F, &[20], &[Lins::plain(k)]);
+            s.sum(F, &v, &[k]).unwrap()
+        };
+        let two = {
+            let (x, y) = (s.lins.local(3), s.lins.local(4));
+            let mut l = Lin::constant(2 * stride);
+            l.push(-stride, x);
+            l.push(1, y);
+            let l = s.lins.make(l);
+            let v = s.param(0, F, &[20], &[l]);
+            s.sum(F, &v, &[x, y]).unwrap()
+        };
+        assert_eq!(one == two, whole, "stride {stride}");
+    }
+}
