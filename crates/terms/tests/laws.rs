@@ -1423,3 +1423,49 @@ fn bound_axes_of_opposite_directions_fuse() {
         assert_eq!(one == two, whole, "stride {stride}");
     }
 }
+
+/// `(x + y) mod m == k`, `m` the size of the range of all three, is
+/// `x == k - y` where `k` and `k - y` are in the range.
+#[test]
+fn equations_lose_a_modulus_only_in_range() {
+    let (lo, hi) = (-8i64, 7i64);
+    let wrap = |x: i64| (x - lo).rem_euclid(hi - lo + 1) + lo;
+    for minus in [false, true] {
+        for y in -3..=3i64 {
+            for k in -12..=12i64 {
+                let mut s = Store::new(EXACT);
+                s.set_param_range(2, lo, hi);
+                let f = s.sym(if minus { "sub:i4" } else { "add:i4" });
+                s.set_sym_range(f, lo, hi);
+                s.set_wrapping(f, minus);
+                let at = s.lins.local(4);
+                let x = s.param(2, Dt::INT, &[4], &[Lins::plain(at)]);
+                let c = s.int(y);
+                let w = s.ew(f, Dt::INT, !minus, &[x.clone(), c]);
+                let n = s.int(-k);
+                let e = s.add(Dt::INT, &[w, n]).unwrap();
+                let p = s.eq0(&e).unwrap();
+                // The one x for which it holds, if the law was used.
+                let want = if minus { k + y } else { k - y };
+                let n = s.int(-want);
+                let e = s.add(Dt::INT, &[x, n]).unwrap();
+                let q = s.eq0(&e).unwrap();
+                for x in lo..=hi {
+                    let holds = wrap(if minus { x - y } else { x + y }) == k;
+                    let said = match s.as_bool(&p) {
+                        Some(b) => b,
+                        None if p == q => x == want,
+                        None => holds,
+                    };
+                    assert_eq!(said, holds, "minus {minus} y {y} k {k} x {x}");
+                }
+                let inside = |v: i64| (lo..=hi).contains(&v);
+                if inside(k) && inside(want) {
+                    assert_eq!(p, q);
+                } else if s.as_bool(&p).is_none() {
+                    assert_ne!(p, q, "minus {minus} y {y} k {k}");
+                }
+            }
+        }
+    }
+}
