@@ -241,7 +241,7 @@ impl Store {
     }
 
     /// `g` such that the predicate is `g >= 0`.
-    fn bound_of(&mut self, p: &Val) -> Option<Option<Val>> {
+    pub(crate) fn bound_of(&mut self, p: &Val) -> Option<Option<Val>> {
         let op = self.class(p.r.class).op;
         if op == Op::Ew(self.known.ge0) {
             let (a, _) = self.open(&p.r)?;

@@ -1469,3 +1469,51 @@ fn equations_lose_a_modulus_only_in_range() {
         }
     }
 }
+
+/// `sum_(b<n) [0 <= y - s*b < w]` is `[0 <= y < w*n]` for `s = w` only, and
+/// over `x - z(b)` the windows distribute: whatever is made of it has the value.
+#[test]
+fn windows_of_a_tiling_hold_once() {
+    let data: Vec<f64> = (0..12).map(|k| f64::from(k) * 1.5 - 4.0).collect();
+    for (slope, width) in [(3, 3), (-3, 3), (2, 3), (4, 3), (3, 2), (1, 1)] {
+        for other in [false, true] {
+            let mut s = Store::new(ALL);
+            let (b, y) = (s.lins.local(4), s.lins.local(24));
+            let x = s.param(2, Dt::INT, &[24], &[Lins::plain(y)]);
+            let mut l = Lin::constant(-6);
+            l.push(-slope, b);
+            let l = s.lins.make(l);
+            let i = s.iota(l);
+            let g = s.add(Dt::INT, &[x, i]).unwrap();
+            let n = s.scale(&g, Coef::NEG).unwrap();
+            let w1 = s.int(width - 1);
+            let h = s.add(Dt::INT, &[n, w1]).unwrap();
+            let (p, q) = (s.ge0(&g).unwrap(), s.ge0(&h).unwrap());
+            let both = s.and(&[p, q]);
+            let mut v = s.indicator(F, &both);
+            if other {
+                let a = s.param(0, F, &[12], &[Lins::plain(b)]);
+                let c = s.lins.constant(11);
+                let z = s.param(0, F, &[12], &[c]);
+                let d = s.add(F, &[a, z]).unwrap();
+                v = s.mul(F, &v, &d).unwrap();
+            }
+            let v = s.sum(F, &v, &[b]).unwrap();
+            let ins: Inputs =
+                [(0, data.clone()), (2, (0..24).map(f64::from).collect())].into_iter().collect();
+            let ev = Evaluator::new(&s, &ins);
+            for k in 0..24i64 {
+                let want: f64 = (0..4)
+                    .filter(|b| (0..width).contains(&(k - 6 - slope * b)))
+                    .map(|b| if other { data[b as usize] + data[11] } else { 1.0 })
+                    .sum();
+                let got = ev.value(&v, &[y], &[k]).unwrap();
+                assert!(close(got, want), "slope {slope} width {width} at {k}: {got} {want}");
+            }
+            if !other {
+                let sums = format!("{}", s.show(&v, 3)).contains("sum<");
+                assert_eq!(sums, slope.abs() != width, "slope {slope} width {width}");
+            }
+        }
+    }
+}

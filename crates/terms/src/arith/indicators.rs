@@ -92,6 +92,144 @@ impl Store {
         Some(Decided::No)
     }
 
+    /// The sums of the terms of factor `at`, an addition with a term that does
+    /// not read the bound axis `b`.
+    fn spread(
+        &mut self,
+        dt: Dt,
+        flat: &Factors,
+        bound: &[Ax],
+        b: Ax,
+        at: usize,
+    ) -> Option<Option<Vec<(Factors, SmallVec<[Ax; 4]>)>>> {
+        let (terms, _) = self.open(&flat[at].r)?;
+        if terms.iter().all(|t| self.ref_mentions(&t.r, b)) {
+            return Some(None);
+        }
+        let mut out = Vec::new();
+        for t in &terms {
+            let mut f: Factors = flat.iter().cloned().collect();
+            f[at] = t.clone();
+            let mut map = Subst::new();
+            let fresh = self.fresh_like(bound, &mut map);
+            let coefs: SmallVec<[Coef; 4]> = f.iter().map(|a| a.coef).collect();
+            let mut f = self.subst_factors(dt, &f, &map)?;
+            for (a, c) in f.iter_mut().zip(coefs) {
+                a.coef = self.coefs.mul(a.coef, c)?;
+            }
+            out.push((f, fresh));
+        }
+        Some(Some(out))
+    }
+
+    /// A pair of indicators that hold where `0 <= y - w*b < w` for a bound axis
+    /// `b`: of all windows of a tiling at most one holds. Where nothing else
+    /// reads `b` their sum is `[0 <= y < w*n]`; over an addition with a term
+    /// free of `b` they distribute.
+    fn one_window(&mut self, dt: Dt, flat: &Factors, bound: &[Ax]) -> Option<Decided> {
+        let mut guards: SmallVec<[(usize, Val); 4]> = SmallVec::new();
+        for (i, a) in flat.iter().enumerate() {
+            if a.pow == 1 && self.class(a.r.class).op == Op::Ew(self.known.ind) {
+                let (p, _) = self.open(&a.r.clone())?;
+                let p = self.val_of(&p[0]);
+                if let Some(g) = self.bound_of(&p)? {
+                    guards.push((i, g));
+                }
+            }
+        }
+        for x in 0..guards.len() {
+            for y in x + 1..guards.len() {
+                let ((i, g), (j, h)) = (guards[x].clone(), guards[y].clone());
+                let both = self.add(Dt::INT, &[g.clone(), h])?;
+                let Some(w) = self.as_int(&both).and_then(|w| w.checked_add(1)) else { continue };
+                if w < 1 {
+                    continue;
+                }
+                let Some((b, c)) = self.sole_slope(&g, bound)? else { continue };
+                if c.abs() != w {
+                    continue;
+                }
+                let n = self.lins.size(b);
+                let last = n.checked_mul(w)?.checked_sub(1)?;
+                let reads: SmallVec<[usize; 4]> = (0..flat.len())
+                    .filter(|&k| k != i && k != j && self.ref_mentions(&flat[k].r, b))
+                    .collect();
+                match reads[..] {
+                    [] => {
+                        // Counted from the other end if the slope is positive.
+                        let top = Lins::plain(b);
+                        let l = self.lins.combine(&[(-c, top)])?;
+                        let l = if c > 0 { self.lins.shift(l, c * (n - 1)) } else { l };
+                        let l = self.iota(l);
+                        let low = self.add(Dt::INT, &[g, l])?;
+                        let neg = self.scale(&low, Coef::NEG)?;
+                        let all = self.int(last);
+                        let high = self.add(Dt::INT, &[neg, all])?;
+                        let mut f: Factors = flat
+                            .iter()
+                            .enumerate()
+                            .filter(|x| x.0 != i && x.0 != j)
+                            .map(|x| x.1.clone())
+                            .collect();
+                        for v in [low, high] {
+                            let p = self.ge0(&v)?;
+                            let g = self.indicator(dt, &p);
+                            f.push(Arg { coef: g.coef, pow: 1, r: g.r });
+                        }
+                        let b2 = bound.iter().copied().filter(|&x| x != b).collect();
+                        return Some(Decided::Same(f, b2));
+                    }
+                    [k] => {
+                        let c = self.class(flat[k].r.class);
+                        if flat[k].pow == 1 && c.op == Op::Add && c.args.len() <= 8 && c.dt == dt {
+                            if let Some(out) = self.spread(dt, flat, bound, b, k)? {
+                                return Some(Decided::Pieces(out));
+                            }
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Some(Decided::No)
+    }
+
+    /// The bound axis that an integer reads, if it is one, in an index form
+    /// and nowhere else: with its coefficient.
+    fn sole_slope(&mut self, v: &Val, bound: &[Ax]) -> Option<Option<(Ax, i64)>> {
+        let terms: SmallVec<[Val; 4]> = match self.class(v.r.class).op {
+            Op::Iota => SmallVec::from_elem(v.clone(), 1),
+            Op::Add => {
+                let (a, _) = self.open(&v.r)?;
+                let mut t = SmallVec::new();
+                for x in &a {
+                    let x = self.val_of(x);
+                    t.push(self.scale(&x, v.coef)?);
+                }
+                t
+            }
+            _ => return Some(None),
+        };
+        let mut found = None;
+        for t in &terms {
+            let index = self.class(t.r.class).op == Op::Iota;
+            let k = self.coefs.to_int(t.coef);
+            for &b in bound.iter().filter(|&&b| self.ref_mentions(&t.r, b)) {
+                let form = self.lins.get(t.r.m[0]);
+                let direct = form.terms.iter().find(|x| x.1 == b);
+                let deep =
+                    form.terms.iter().any(|x| x.1 != b && self.lins.mentions(Lins::plain(x.1), b));
+                match (direct, k) {
+                    (Some(&(c, _)), Some(k)) if index && !deep && found.is_none() => {
+                        found = Some((b, c.checked_mul(k)?));
+                    }
+                    _ => return Some(None),
+                }
+            }
+        }
+        Some(found)
+    }
+
     /// Indicators that fix or restrict a bound axis.
     pub(super) fn decide_indicators(
         &mut self,
@@ -104,6 +242,10 @@ impl Store {
             if !matches!(d, Decided::No) {
                 return Some(d);
             }
+        }
+        let d = self.one_window(dt, flat, bound)?;
+        if !matches!(d, Decided::No) {
+            return Some(d);
         }
         for i in 0..flat.len() {
             if !self.is_indicator(&flat[i].r) || flat[i].pow != 1 {
@@ -187,23 +329,8 @@ impl Store {
                         let c = self.class(others[k].r.class);
                         if others[k].pow == 1 && c.op == Op::Add && c.args.len() <= 8 && c.dt == dt
                         {
-                            let (terms, _) = self.open(&others[k].r)?;
-                            if terms.iter().any(|t| !reads_b(self, t)) {
-                                let mut out = Vec::new();
-                                for t in &terms {
-                                    let mut f: Factors = flat.iter().cloned().collect();
-                                    let at = if k < i { k } else { k + 1 };
-                                    f[at] = t.clone();
-                                    let mut map = Subst::new();
-                                    let fresh = self.fresh_like(bound, &mut map);
-                                    let coefs: SmallVec<[Coef; 4]> =
-                                        f.iter().map(|a| a.coef).collect();
-                                    let mut f = self.subst_factors(dt, &f, &map)?;
-                                    for (a, c) in f.iter_mut().zip(coefs) {
-                                        a.coef = self.coefs.mul(a.coef, c)?;
-                                    }
-                                    out.push((f, fresh));
-                                }
+                            let at = if k < i { k } else { k + 1 };
+                            if let Some(out) = self.spread(dt, flat, bound, b, at)? {
                                 return Some(Decided::Pieces(out));
                             }
                         }
