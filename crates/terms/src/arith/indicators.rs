@@ -145,6 +145,19 @@ impl Store {
                 if w < 1 {
                     continue;
                 }
+                if w == 1 {
+                    // g >= 0 and -g >= 0.
+                    let p = self.eq0(&g)?;
+                    let e = self.indicator(dt, &p);
+                    let mut f: Factors = flat
+                        .iter()
+                        .enumerate()
+                        .filter(|x| x.0 != i && x.0 != j)
+                        .map(|x| x.1.clone())
+                        .collect();
+                    f.push(Arg { coef: e.coef, pow: 1, r: e.r });
+                    return Some(Decided::Same(f, SmallVec::from_slice(bound)));
+                }
                 let Some((b, c)) = self.sole_slope(&g, bound)? else { continue };
                 if c.abs() != w {
                     continue;
@@ -316,7 +329,27 @@ impl Store {
             // [b == e] with e data: alone it sums to 1; over an addition with
             // a term free of b it distributes.
             if self.class(p.r.class).op == Op::Ew(self.known.eq0) {
-                if let Some((b, inside, _)) = self.one_hot_axis(&p.r, bound)? {
+                if let Some((b, inside, at)) = self.one_hot_axis(&p.r, bound)? {
+                    // Only where the solution can lie.
+                    let n = self.lins.size(b);
+                    if let Some((lo, hi)) = self.int_range(&at) {
+                        let (lo, hi) = (lo.max(0), hi.min(n - 1));
+                        if lo < hi && hi - lo + 1 < n {
+                            let a = self.lins.local(hi - lo + 1);
+                            let l = self.lins.shift(Lins::plain(a), lo);
+                            let mut map = Subst::new();
+                            map.set(b, l);
+                            let f = self.subst_factors(dt, flat, &map)?;
+                            let b2 = bound
+                                .iter()
+                                .map(|&x| if x == b { a } else { x })
+                                .collect();
+                            if !others_finite {
+                                self.assume("0 * x = 0");
+                            }
+                            return Some(Decided::Same(f, b2));
+                        }
+                    }
                     let others = rest();
                     let reads_b = |s: &Store, a: &Arg| s.ref_mentions(&a.r, b);
                     let in_b: SmallVec<[usize; 4]> =
