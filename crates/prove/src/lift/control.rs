@@ -224,6 +224,11 @@ impl Lifter<'_> {
         if c.has_side_effect && m.instr(i).operands.is_empty() {
             return Err(format!("custom-call {target} has an effect that is not known"));
         }
+        if let Some(n) = m.frontend_attr(i, "num_batch_dims").and_then(|t| t.parse().ok()) {
+            if !c.has_side_effect {
+                return self.lift_leading_batch(i, v, n);
+            }
+        }
         self.lift_opaque(i, v)
     }
 }
