@@ -3,9 +3,11 @@
 //! Where `p` is false the product selects 0, so the other factors may take
 //! `p` for true: selections by it and clamps that it makes idle are resolved
 //! inside one-hot reads. A guard that a one-hot read implies (the sum is empty
-//! wherever the guard fails) is dropped.
+//! wherever the guard fails) is dropped, and so is a bound on the index at
+//! which pieces are read: the runs outside are 0.
 
 use crate::coef::Coef;
+use crate::pieces::Run;
 use crate::store::{Arg, Dt, Op, Store, Val};
 use smallvec::SmallVec;
 
@@ -25,6 +27,75 @@ impl Store {
             })
     }
 
+    /// `[c + j >= 0] * pieces(j)`: the pieces with 0 for the indices where the
+    /// guard fails. Also for `c - j` and the negation.
+    fn guarded_pieces(&mut self, dt: Dt, flat: &mut Factors) -> Option<bool> {
+        for k in 0..flat.len() {
+            let c = self.class(flat[k].r.class);
+            if flat[k].pow != 1 || c.op != Op::Pcs || c.dt != dt {
+                continue;
+            }
+            let own = c.nfree as usize;
+            let (total, lens) = (c.sizes[own], c.bound.clone());
+            let at = flat[k].r.m[own];
+            for i in 0..flat.len() {
+                if self.class(flat[i].r.class).op != Op::Ew(self.known.ind) || flat[i].pow != 1 {
+                    continue;
+                }
+                let (p, _) = self.open(&flat[i].r.clone())?;
+                let p = self.val_of(&p[0]);
+                let Some(g) = self.bound_of(&p)? else { continue };
+                let Some(l) = self.as_iota(&g) else { continue };
+                // Where the guard fails the other factors are multiplied by 0.
+                let others: SmallVec<[usize; 4]> = (0..flat.len())
+                    .filter(|&n| n != i && n != k && !self.is_indicator(&flat[n].r))
+                    .collect();
+                if !others.is_empty()
+                    && (!self.rules.finite
+                        || others.iter().any(|&n| {
+                            self.is_doubtful(&flat[n].r) || self.may_be_infinite(&flat[n].r)
+                        }))
+                {
+                    continue;
+                }
+                // Holds in `from..to`.
+                let plus = self.lins.combine(&[(1, l), (-1, at)])?;
+                let minus = self.lins.combine(&[(1, l), (1, at)])?;
+                let (from, to) = match (self.lins.as_constant(plus), self.lins.as_constant(minus)) {
+                    (Some(c), _) => (c.checked_neg()?.clamp(0, total), total),
+                    (_, Some(c)) => (0, c.checked_add(1)?.clamp(0, total)),
+                    _ => continue,
+                };
+                let (args, axes) = self.open(&flat[k].r.clone())?;
+                let mut runs: Vec<Run> = Vec::new();
+                let mut start = 0;
+                for (n, a) in args.iter().enumerate() {
+                    let end = start + lens[n];
+                    let (s, e) = (start.max(from), end.min(to).max(start.max(from)));
+                    let v = self.val_of(a);
+                    let zero = self.zero(dt);
+                    let none = |len: i64| Run { len, val: zero.clone(), axis: None };
+                    if s >= e {
+                        runs.push(none(end - start));
+                    } else {
+                        runs.push(none(s - start));
+                        runs.push(self.cut(&v, axes[n], s - start, e - s)?);
+                        runs.push(none(end - e));
+                    }
+                    start = end;
+                }
+                let w = self.pieces(dt, &runs, at)?;
+                if !others.is_empty() {
+                    self.assume("0 * x = 0");
+                }
+                flat[k] = Arg { coef: w.coef, pow: 1, r: w.r };
+                flat.remove(i);
+                return Some(true);
+            }
+        }
+        Some(false)
+    }
+
     /// Uses the guards of a product on its one-hot reads. True if something
     /// changed; the factors are then to be put into normal form again.
     pub(crate) fn use_guards(
@@ -36,6 +107,9 @@ impl Store {
         let selecting = |s: &Store, a: &Arg| s.class(a.r.class).op == Op::Ew(s.known.ind);
         if !flat.iter().any(|a| selecting(self, a)) {
             return Some(false);
+        }
+        if dt != Dt::INT && self.guarded_pieces(dt, flat)? {
+            return Some(true);
         }
         // A one-hot read, else a bare indicator of an equation.
         let bare = |s: &Store, a: &Arg| {

@@ -1511,9 +1511,100 @@ fn windows_of_a_tiling_hold_once() {
                 assert!(close(got, want), "slope {slope} width {width} at {k}: {got} {want}");
             }
             if !other {
-                let sums = format!("{}", s.show(&v, 3)).contains("sum<");
-                assert_eq!(sums, slope.abs() != width, "slope {slope} width {width}");
+                // A window of one index is an equation.
+                let sums = s.show(&v, 3).contains("sum<");
+                assert_eq!(sums, slope.abs() != width || width == 1, "{slope} {width}");
             }
+        }
+    }
+}
+
+/// `[c + s*j >= 0] * pieces(j)` is pieces with zeros where the index is the
+/// one the guard bounds; with another factor only if values are finite.
+#[test]
+fn guards_on_the_index_of_pieces_cut_them() {
+    let data: Vec<f64> = (0..12).map(|k| f64::from(k) + 0.5).collect();
+    for rules in [ALL, REALS] {
+        for (c, slope, factor, cut) in [
+            (-3, 1, false, true),
+            (5, -1, false, true),
+            (-3, 2, false, false),
+            (-20, 1, false, false),
+            (-3, 1, true, rules.finite),
+        ] {
+            let mut s = Store::new(rules);
+            let j = s.lins.local(8);
+            let (a, b) = (s.lins.local(3), s.lins.local(5));
+            let mut l = Lin::constant(4);
+            l.push(1, b);
+            let l = s.lins.make(l);
+            let x = s.param(0, F, &[12], &[Lins::plain(a)]);
+            let y = s.param(0, F, &[12], &[l]);
+            let runs =
+                [Run { len: 3, val: x, axis: Some(a) }, Run { len: 5, val: y, axis: Some(b) }];
+            let p = s.pieces(F, &runs, Lins::plain(j)).unwrap();
+            let mut g = Lin::constant(c);
+            g.push(slope, j);
+            let g = s.lins.make(g);
+            let g = s.iota(g);
+            let q = s.ge0(&g).unwrap();
+            let g = s.indicator(F, &q);
+            let mut f = vec![(p, 1), (g, 1)];
+            if factor {
+                f.push((s.param(1, F, &[], &[]), 1));
+            }
+            let v = s.prod(F, &f).unwrap();
+            let ins: Inputs = [(0, data.clone()), (1, vec![3.0])].into_iter().collect();
+            let ev = Evaluator::new(&s, &ins);
+            for k in 0..8i64 {
+                let at = if k < 3 { k } else { k + 1 };
+                let mut want = if c + slope * k >= 0 { data[at as usize] } else { 0.0 };
+                if factor {
+                    want *= 3.0;
+                }
+                assert_eq!(ev.value(&v, &[j], &[k]), Some(want), "{c} + {slope}*{k}");
+            }
+            let kept = s.show(&v, 6).contains("indicator");
+            assert_eq!(kept, !cut && c > -8, "{c} + {slope}*j, factor {factor}");
+            let noted = s.log.iter().any(|u| u.law == "0 * x = 0");
+            assert_eq!(noted, c <= -8 || factor && cut);
+        }
+    }
+}
+
+/// `[g >= 0] * [-g >= 0]` is `[g == 0]`, and a one-hot sum runs where its index
+/// can lie; bounds that are not opposite stay.
+#[test]
+fn opposite_bounds_are_an_equation() {
+    let data: Vec<f64> = (0..12).map(|k| f64::from(k) - 3.5).collect();
+    for (gap, range) in [(0, (0, 1)), (0, (-2, 5)), (0, (2, 2)), (1, (0, 1)), (2, (1, 3))] {
+        let mut s = Store::new(ALL);
+        s.set_param_range(2, range.0, range.1);
+        let b = s.lins.local(4);
+        let x = s.param(2, Dt::INT, &[], &[]);
+        let n = s.scale(&x, Coef::NEG).unwrap();
+        let i = s.iota(Lins::plain(b));
+        let g = s.add(Dt::INT, &[i, n]).unwrap();
+        let n = s.scale(&g, Coef::NEG).unwrap();
+        let more = s.int(gap);
+        let h = s.add(Dt::INT, &[n, more]).unwrap();
+        let (p, q) = (s.ge0(&g).unwrap(), s.ge0(&h).unwrap());
+        let both = s.and(&[p, q]);
+        let k = s.indicator(F, &both);
+        let y = s.param(0, F, &[12], &[Lins::plain(b)]);
+        let v = s.mul(F, &k, &y).unwrap();
+        let v = s.sum(F, &v, &[b]).unwrap();
+        for x in range.0..=range.1 {
+            let ins: Inputs = [(0, data.clone()), (2, vec![x as f64])].into_iter().collect();
+            let want: f64 =
+                (0..4).filter(|b| (0..=gap).contains(&(b - x))).map(|b| data[b as usize]).sum();
+            let got = Evaluator::new(&s, &ins).value(&v, &[], &[]);
+            assert_eq!(got, Some(want), "gap {gap} range {range:?} at {x}");
+        }
+        let text = s.show(&v, 6);
+        assert_eq!(text.contains("ge0"), gap > 0, "gap {gap}: {text}");
+        if gap == 0 && range == (0, 1) {
+            assert!(text.contains("sum<2>"), "{text}");
         }
     }
 }

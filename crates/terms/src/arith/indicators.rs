@@ -340,10 +340,7 @@ impl Store {
                             let mut map = Subst::new();
                             map.set(b, l);
                             let f = self.subst_factors(dt, flat, &map)?;
-                            let b2 = bound
-                                .iter()
-                                .map(|&x| if x == b { a } else { x })
-                                .collect();
+                            let b2 = bound.iter().map(|&x| if x == b { a } else { x }).collect();
                             if !others_finite {
                                 self.assume("0 * x = 0");
                             }

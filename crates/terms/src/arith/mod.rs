@@ -87,7 +87,7 @@ impl Store {
     }
 
     /// True of what may never be finite: it is not assumed to be.
-    fn is_doubtful(&self, r: &Ref) -> bool {
+    pub(crate) fn is_doubtful(&self, r: &Ref) -> bool {
         let c = self.class(r.class);
         c.never_finite || c.doubtful
     }
