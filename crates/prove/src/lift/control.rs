@@ -40,7 +40,13 @@ impl Lifter<'_> {
         }
     }
 
-    fn inline(&mut self, i: InstrId, c: CompId, args: Env, path: u32) -> Option<(Lv, u32)> {
+    pub(super) fn inline(
+        &mut self,
+        i: InstrId,
+        c: CompId,
+        args: Env,
+        path: u32,
+    ) -> Option<(Lv, u32)> {
         if self.m.comp(c).params.len() != args.len() {
             return None;
         }
@@ -73,7 +79,7 @@ impl Lifter<'_> {
             match on {
                 Some(false) => return Some((state, rec)),
                 Some(true) => {}
-                None => return None,
+                None => return self.by_induction(i, &state, rec, path),
             }
             (state, rec) = self.inline(i, body, vec![(state, rec)], path)?;
         }

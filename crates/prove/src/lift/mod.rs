@@ -13,6 +13,7 @@ mod collective;
 mod control;
 mod each;
 mod elementwise;
+mod induction;
 mod literal;
 mod movement;
 mod opaque;

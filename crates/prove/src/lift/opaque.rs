@@ -466,7 +466,7 @@ fn is_known(l: &Literal) -> bool {
 }
 
 /// A value of the shape from its leaves.
-fn rebuild(s: &Shape, leaves: &mut impl Iterator<Item = Lv>) -> Lv {
+pub(super) fn rebuild(s: &Shape, leaves: &mut impl Iterator<Item = Lv>) -> Lv {
     match s {
         Shape::Tuple(t) => Lv::Tuple(t.iter().map(|x| rebuild(x, leaves)).collect()),
         _ => leaves.next().unwrap_or(Lv::Token),

@@ -92,6 +92,11 @@ impl Store {
         c.never_finite || c.doubtful
     }
 
+    /// True of what may be infinite or NaN although all inputs are finite.
+    pub fn may_not_be_finite(&mut self, r: &Ref) -> bool {
+        self.is_doubtful(r) || self.may_be_infinite(r)
+    }
+
     pub(crate) fn is_indicator(&self, r: &Ref) -> bool {
         matches!(self.class(r.class).op, Op::Ew(s) if s == self.known.ind || s == self.known.b2f)
     }
