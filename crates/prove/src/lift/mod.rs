@@ -11,6 +11,7 @@
 mod argmax;
 mod collective;
 mod control;
+mod convolution;
 mod each;
 mod elementwise;
 mod induction;
