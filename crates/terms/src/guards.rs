@@ -7,6 +7,7 @@
 //! which pieces are read: the runs outside are 0.
 
 use crate::coef::Coef;
+use crate::lin::{LinId, UNBOUNDED};
 use crate::pieces::Run;
 use crate::store::{Arg, Dt, Op, Store, Val};
 use smallvec::SmallVec;
@@ -35,9 +36,6 @@ impl Store {
             if flat[k].pow != 1 || c.op != Op::Pcs || c.dt != dt {
                 continue;
             }
-            let own = c.nfree as usize;
-            let (total, lens) = (c.sizes[own], c.bound.clone());
-            let at = flat[k].r.m[own];
             for i in 0..flat.len() {
                 if self.class(flat[i].r.class).op != Op::Ew(self.known.ind) || flat[i].pow != 1 {
                     continue;
@@ -58,33 +56,9 @@ impl Store {
                 {
                     continue;
                 }
-                // Holds in `from..to`.
-                let plus = self.lins.combine(&[(1, l), (-1, at)])?;
-                let minus = self.lins.combine(&[(1, l), (1, at)])?;
-                let (from, to) = match (self.lins.as_constant(plus), self.lins.as_constant(minus)) {
-                    (Some(c), _) => (c.checked_neg()?.clamp(0, total), total),
-                    (_, Some(c)) => (0, c.checked_add(1)?.clamp(0, total)),
-                    _ => continue,
-                };
-                let (args, axes) = self.open(&flat[k].r.clone())?;
-                let mut runs: Vec<Run> = Vec::new();
-                let mut start = 0;
-                for (n, a) in args.iter().enumerate() {
-                    let end = start + lens[n];
-                    let (s, e) = (start.max(from), end.min(to).max(start.max(from)));
-                    let v = self.val_of(a);
-                    let zero = self.zero(dt);
-                    let none = |len: i64| Run { len, val: zero.clone(), axis: None };
-                    if s >= e {
-                        runs.push(none(end - start));
-                    } else {
-                        runs.push(none(s - start));
-                        runs.push(self.cut(&v, axes[n], s - start, e - s)?);
-                        runs.push(none(end - e));
-                    }
-                    start = end;
-                }
-                let w = self.pieces(dt, &runs, at)?;
+                let zero = self.zero(dt);
+                let v = Val { coef: Coef::ONE, r: flat[k].r.clone(), dt };
+                let Some(w) = self.cut_pieces(&v, l, &zero)? else { continue };
                 if !others.is_empty() {
                     self.assume("0 * x = 0");
                 }
@@ -94,6 +68,55 @@ impl Store {
             }
         }
         Some(false)
+    }
+
+    /// Pieces with `fill`, a constant, at the indices where the form is
+    /// negative; `None` unless it bounds the index they are read at.
+    fn cut_pieces(&mut self, v: &Val, l: LinId, fill: &Val) -> Option<Option<Val>> {
+        let c = self.class(v.r.class);
+        let own = c.nfree as usize;
+        let (total, lens) = (c.sizes[own], c.bound.clone());
+        let at = v.r.m[own];
+        // Not negative in `from..to`.
+        let plus = self.lins.combine(&[(1, l), (-1, at)])?;
+        let minus = self.lins.combine(&[(1, l), (1, at)])?;
+        let (from, to) = match (self.lins.as_constant(plus), self.lins.as_constant(minus)) {
+            (Some(c), _) => (c.checked_neg()?.clamp(0, total), total),
+            (_, Some(c)) => (0, c.checked_add(1)?.clamp(0, total)),
+            _ => return Some(None),
+        };
+        let (args, axes) = self.open(&v.r.clone())?;
+        let mut runs: Vec<Run> = Vec::new();
+        let mut start = 0;
+        for (n, a) in args.iter().enumerate() {
+            let end = start + lens[n];
+            let (s, e) = (start.max(from), end.min(to).max(start.max(from)));
+            let x = self.val_of(a);
+            let x = if v.coef == Coef::ONE { x } else { self.scale(&x, v.coef)? };
+            let none = |len: i64| Run { len, val: fill.clone(), axis: None };
+            if s >= e {
+                runs.push(none(end - start));
+            } else {
+                runs.push(none(s - start));
+                runs.push(self.cut(&x, axes[n], s - start, e - s)?);
+                runs.push(none(end - e));
+            }
+            start = end;
+        }
+        Some(Some(self.pieces(v.dt, &runs, at)?))
+    }
+
+    /// `p ? pieces : -inf` where `p` bounds the index the pieces are read at,
+    /// as pieces.
+    pub(crate) fn selected_pieces(&mut self, p: &Val, v: &Val, fill: &Val) -> Option<Option<Val>> {
+        if self.class(v.r.class).op != Op::Pcs || v.coef == Coef::ZERO {
+            return Some(None);
+        }
+        let Some(g) = self.bound_of(p)? else { return Some(None) };
+        match self.as_iota(&g) {
+            Some(l) => self.cut_pieces(v, l, fill),
+            None => Some(None),
+        }
     }
 
     /// Uses the guards of a product on its one-hot reads. True if something
@@ -212,6 +235,31 @@ impl Store {
                     Some(t) => self.int(i64::from(t)),
                     None => return Some(v.clone()),
                 }
+            }
+            // A sum that wraps is the sum where the truths keep it in range.
+            Op::Ew(s) if self.wrapping.contains_key(&s) => {
+                let (a, _) = self.open(&v.r)?;
+                let ([x, y], Some(&minus), Some(&(lo, hi))) =
+                    (&a[..], self.wrapping.get(&s), self.sym_range.get(&s))
+                else {
+                    return Some(v.clone());
+                };
+                if lo <= -UNBOUNDED || hi >= UNBOUNDED {
+                    return Some(v.clone());
+                }
+                let (x, y) = (self.val_of(x), self.val_of(y));
+                let y = if minus { self.scale(&y, Coef::NEG)? } else { y };
+                let sum = self.add(Dt::INT, &[x, y])?;
+                let neg = self.scale(&sum, Coef::NEG)?;
+                let (low, high) = (self.int(-lo), self.int(hi));
+                let above = self.add(Dt::INT, &[sum.clone(), low])?;
+                let below = self.add(Dt::INT, &[neg, high])?;
+                if !self.nonnegative_under(&above, truths)?
+                    || !self.nonnegative_under(&below, truths)?
+                {
+                    return Some(v.clone());
+                }
+                self.under(&sum, truths, depth - 1)?
             }
             Op::Add | Op::Prod => {
                 let prod = self.class(v.r.class).op == Op::Prod;

@@ -319,6 +319,16 @@ impl Store {
         if a == b {
             return Some(a.clone());
         }
+        if self.rules.reals && dt != Dt::BOOL && dt != Dt::INT {
+            let inf =
+                |s: &Store, v: &Val| s.class(v.r.class).op == Op::Const(crate::arith::NEG_INF);
+            let (q, x, y) = if inf(self, b) { (p.clone(), a, b) } else { (self.not(p), b, a) };
+            if inf(self, y) {
+                if let Some(w) = self.selected_pieces(&q, x, y)? {
+                    return Some(w);
+                }
+            }
+        }
         if self.class(p.r.class).op == Op::Ew(self.known.not) {
             let q = self.not(p);
             return self.select(dt, &q, b, a);

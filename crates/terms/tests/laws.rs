@@ -1608,3 +1608,75 @@ fn opposite_bounds_are_an_equation() {
         }
     }
 }
+
+/// `p ? pieces(j) : -inf` with `p` a bound on `j` is pieces; others stay.
+#[test]
+fn selected_pieces_end_in_minus_infinity() {
+    let data: Vec<f64> = (0..12).map(|k| f64::from(k) - 4.25).collect();
+    for (c, slope, cut) in [(5, -1, true), (-2, 1, true), (5, -2, false)] {
+        for flip in [false, true] {
+            let mut s = Store::new(REALS);
+            let j = s.lins.local(8);
+            let (a, b) = (s.lins.local(3), s.lins.local(5));
+            let x = s.param(0, F, &[12], &[Lins::plain(a)]);
+            let l = s.lins.shift(Lins::plain(b), 4);
+            let y = s.param(0, F, &[12], &[l]);
+            let y = s.scale(&y, Coef::NEG).unwrap();
+            let runs =
+                [Run { len: 3, val: x, axis: Some(a) }, Run { len: 5, val: y, axis: Some(b) }];
+            let p = s.pieces(F, &runs, Lins::plain(j)).unwrap();
+            let mut g = Lin::constant(c);
+            g.push(slope, j);
+            let g = s.lins.make(g);
+            let g = s.iota(g);
+            let q = s.ge0(&g).unwrap();
+            let low = s.special(F, scalify_terms::arith::NEG_INF);
+            let v = if flip {
+                let n = s.not(&q);
+                s.select(F, &n, &low, &p).unwrap()
+            } else {
+                s.select(F, &q, &p, &low).unwrap()
+            };
+            let ins: Inputs = [(0, data.clone())].into_iter().collect();
+            let ev = Evaluator::new(&s, &ins);
+            for k in 0..8i64 {
+                let at = if k < 3 { data[k as usize] } else { -data[k as usize + 1] };
+                let want = if c + slope * k >= 0 { at } else { f64::NEG_INFINITY };
+                assert_eq!(ev.value(&v, &[j], &[k]), Some(want), "{c} + {slope}*{k}");
+            }
+            assert_eq!(s.show(&v, 6).contains("select"), !cut);
+        }
+    }
+}
+
+/// Minus infinity after the last other run does not matter to an argmax;
+/// before it, or plus infinity, it does.
+#[test]
+fn the_tail_of_an_argmax_goes() {
+    for (runs, coef, short) in [
+        (&[1, 0][..], 1, true),
+        (&[0, 1], 1, false),
+        (&[1, 0], -1, false),
+        (&[1, 0, 1, 0], 1, true),
+    ] {
+        let mut s = Store::new(ALL);
+        let total = 2 * runs.len() as i64;
+        let j = s.lins.local(total);
+        let low = s.special(F, scalify_terms::arith::NEG_INF);
+        let mut all = Vec::new();
+        for (k, &x) in runs.iter().enumerate() {
+            let a = s.lins.local(2);
+            let l = s.lins.shift(Lins::plain(a), 3 * k as i64);
+            let v = s.param(0, F, &[12], &[l]);
+            let val = if x == 1 { v } else { low.clone() };
+            all.push(Run { len: 2, val, axis: Some(a) });
+        }
+        let p = s.pieces(F, &all, Lins::plain(j)).unwrap();
+        let c = s.coefs.int(coef);
+        let p = s.scale(&p, c).unwrap();
+        let v = s.argmax(&p, j).unwrap();
+        let text = s.show(&v, 2);
+        let n = if short { total - 2 } else { total };
+        assert!(text.contains(&format!("argmax:{n}<")), "{runs:?} {coef}: {text}");
+    }
+}
