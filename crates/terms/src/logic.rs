@@ -243,7 +243,7 @@ impl Store {
                 k = self.add(Dt::INT, &[k, u])?;
             }
             let (lo, hi) = (i128::from(range.0), i128::from(range.1));
-            let mut fits = |s: &mut Store, v: &Val| {
+            let fits = |s: &mut Store, v: &Val| {
                 s.int_range_wide(v).is_some_and(|r| r.0 >= lo && r.1 <= hi)
             };
             if !fits(self, &k) {
