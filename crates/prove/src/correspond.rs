@@ -62,7 +62,7 @@ pub(crate) fn correspond(
     options: &Options<'_>,
     max_elements: usize,
 ) -> Correspondence {
-    let (mut a, grade) = decide::best(base, dist, claim, p, options);
+    let (mut a, grade) = decide::best(base, dist, claim, p, options, std::time::Instant::now());
     let visits = |recs: &[crate::lift::Lifted], n: usize| {
         let mut count = vec![0u32; n];
         let at: Vec<At> = recs

@@ -248,7 +248,7 @@ fn param_values(l: &mut Lifter<'_>, p: &Problem, dist: bool, claim: &Claim) -> V
         let val = l.st.param(id, dt_of(g.dtype), &sizes, &m);
         let t = Tv { val, dims };
         let t = match placement {
-            Some(q) => match l.to_local(&t, q) {
+            Some(q) => match l.padded_to_tiles(&t, q, g.dtype).and_then(|t| l.to_local(&t, q)) {
                 Ok(t) => t,
                 Err(_) => {
                     vals.push(l.unknown_of(&leaf.shape));
@@ -361,7 +361,7 @@ pub(crate) fn attempt(
         let (v, rec) = l.run(args);
         (v, rec, std::mem::take(&mut l.lifted), std::mem::take(&mut l.paths), l.stop)
     };
-    let stop = stop.or(stop2);
+    let mut stop = stop.or(stop2);
     let (events, replaced) = (std::mem::take(&mut watch.events), watch.replaced);
     let mut outputs = Vec::new();
     if stop.is_none() {
@@ -383,6 +383,10 @@ pub(crate) fn attempt(
         l.each = each;
         let mut sp = [Special::default(), Special::deep()];
         for k in 0..n {
+            stop = l.budget.check(l.st, 0);
+            if stop.is_some() {
+                break;
+            }
             let none = (Lv::Token, u32::MAX);
             let (x, y) = (b.get(k).unwrap_or(&none), d.get(k).unwrap_or(&none));
             sp.iter_mut().for_each(Special::renew);
@@ -611,8 +615,8 @@ pub(crate) fn best(
     claim: &Claim,
     p: &Problem,
     options: &Options<'_>,
+    start: Instant,
 ) -> (Attempt, Option<Grade>) {
-    let start = Instant::now();
     let run = |rules: Rules, prime: bool, each: bool| {
         attempt(base, dist, claim, p, rules, prime, each, start, options)
     };
@@ -697,7 +701,7 @@ pub(crate) fn verify_with(
 ) -> Outcome {
     let t0 = Instant::now();
     let p = problem::setup(base, dist, claim);
-    let (mut a, grade) = best(base, dist, claim, &p, options);
+    let (mut a, grade) = best(base, dist, claim, &p, options, t0);
     let all = grade.is_some() && p.errors.is_empty();
     let mut assumptions = assumptions(&a, &p, base, dist);
     for x in &claim.assume {
@@ -752,7 +756,7 @@ pub(crate) fn verify_with(
     let mut frontier =
         if all { Vec::new() } else { blame::frontier(&mut a, base, dist, &p, claim) };
     if !all && p.errors.is_empty() && a.stop.is_none() {
-        if let Some(text) = missing_precondition(&a, base, dist, claim, &p, options) {
+        if let Some(text) = missing_precondition(&a, base, dist, claim, &p, options, t0) {
             notes.push(format!("with {text} every output is PROVED equal"));
             if let Some(f) = frontier.first_mut() {
                 f.code = "missing-precondition";
@@ -804,6 +808,7 @@ fn missing_precondition(
     claim: &Claim,
     p: &Problem,
     options: &Options<'_>,
+    start: Instant,
 ) -> Option<String> {
     let mut add: Vec<scalify_claim::Assume> = Vec::new();
     let mut text: Vec<String> = Vec::new();
@@ -859,7 +864,7 @@ fn missing_precondition(
     }
     let mut c = claim.clone();
     c.assume.extend(add);
-    let (_, grade) = best(base, dist, &c, p, options);
+    let (_, grade) = best(base, dist, &c, p, options, start);
     grade.map(|_| text.join(" "))
 }
 
@@ -940,7 +945,7 @@ pub(crate) fn explain(
     instr: InstrId,
 ) -> Vec<ExplainStep> {
     let p = problem::setup(base, dist, claim);
-    let (mut a, _) = best(base, dist, claim, &p, options);
+    let (mut a, _) = best(base, dist, claim, &p, options, Instant::now());
     relate::explain(&mut a, base, dist, instr)
 }
 
@@ -959,7 +964,7 @@ pub(crate) fn output_terms(
         let rules = Rules { reals: true, finite: true };
         attempt(base, dist, claim, &p, rules, false, true, Instant::now(), options)
     } else {
-        best(base, dist, claim, &p, options).0
+        best(base, dist, claim, &p, options, Instant::now()).0
     };
     let show = |t: Option<&Tv>| t.map(|t| a.st.show(&t.val, depth)).unwrap_or_default();
     a.outputs

@@ -4,7 +4,7 @@
 //! `0..n`. Laws, for values without NaN: a positive factor of `x` does not
 //! matter; the position in blocks is the position in the whole,
 //! `argmax_p x[p] = b*D + argmax_j x[b*D + j]` with
-//! `D = argmax_d max_j x[b*d + j]`.
+//! `D = argmax_d max_j x[b*d + j]`; minus infinity at the end does not matter.
 
 use crate::coef::Coef;
 use crate::lin::{Ax, Lins, Subst};
@@ -24,12 +24,43 @@ impl Store {
         if n < 1 {
             return None;
         }
+        if let Some(y) = self.without_tail(x, j)? {
+            return self.argmax(&y.0, y.1);
+        }
         let coef = if self.coefs.sign(x.coef) > 0 { Coef::ONE } else { Coef::NEG };
         let x = Val { coef, ..x.clone() };
         let s = self.sym(&format!("argmax:{n}"));
         self.set_sym_range(s, 0, n - 1);
         self.argmaxes.insert(s);
         Some(self.opaque(s, Dt::INT, &[x], &[j], &[]))
+    }
+
+    /// Pieces along `j` without the runs of minus infinity at their end: the
+    /// least index of a largest value is before them.
+    fn without_tail(&mut self, x: &Val, j: Ax) -> Option<Option<(Val, Ax)>> {
+        let c = self.class(x.r.class);
+        if c.op != Op::Pcs {
+            return Some(None);
+        }
+        let (own, lens) = (c.nfree as usize, c.bound.clone());
+        if x.r.m[own] != Lins::plain(j) || x.r.m[..own].iter().any(|&l| self.lins.mentions(l, j)) {
+            return Some(None);
+        }
+        let sign = self.coefs.sign(x.coef);
+        let low = |s: &Store, a: &Arg| {
+            s.class(a.r.class).op == Op::Const(crate::arith::NEG_INF)
+                && s.coefs.sign(a.coef) * sign > 0
+        };
+        let args = c.args.clone();
+        let keep = args.iter().rposition(|a| !low(self, a)).map_or(0, |k| k + 1);
+        let n: i64 = lens.iter().take(keep).sum();
+        if keep == 0 || keep == args.len() {
+            return Some(None);
+        }
+        let q = self.lins.local(n);
+        let mut map = Subst::new();
+        map.set(j, Lins::plain(q));
+        Some(Some((self.subst(x, &map)?, q)))
     }
 
     fn is_argmax(&self, r: &Ref) -> bool {

@@ -3,9 +3,12 @@
 //! Where `p` is false the product selects 0, so the other factors may take
 //! `p` for true: selections by it and clamps that it makes idle are resolved
 //! inside one-hot reads. A guard that a one-hot read implies (the sum is empty
-//! wherever the guard fails) is dropped.
+//! wherever the guard fails) is dropped, and so is a bound on the index at
+//! which pieces are read: the runs outside are 0.
 
 use crate::coef::Coef;
+use crate::lin::{LinId, UNBOUNDED};
+use crate::pieces::Run;
 use crate::store::{Arg, Dt, Op, Store, Val};
 use smallvec::SmallVec;
 
@@ -25,6 +28,97 @@ impl Store {
             })
     }
 
+    /// `[c + j >= 0] * pieces(j)`: the pieces with 0 for the indices where the
+    /// guard fails. Also for `c - j` and the negation.
+    fn guarded_pieces(&mut self, dt: Dt, flat: &mut Factors) -> Option<bool> {
+        for k in 0..flat.len() {
+            let c = self.class(flat[k].r.class);
+            if flat[k].pow != 1 || c.op != Op::Pcs || c.dt != dt {
+                continue;
+            }
+            for i in 0..flat.len() {
+                if self.class(flat[i].r.class).op != Op::Ew(self.known.ind) || flat[i].pow != 1 {
+                    continue;
+                }
+                let (p, _) = self.open(&flat[i].r.clone())?;
+                let p = self.val_of(&p[0]);
+                let Some(g) = self.bound_of(&p)? else { continue };
+                let Some(l) = self.as_iota(&g) else { continue };
+                // Where the guard fails the other factors are multiplied by 0.
+                let others: SmallVec<[usize; 4]> = (0..flat.len())
+                    .filter(|&n| n != i && n != k && !self.is_indicator(&flat[n].r))
+                    .collect();
+                if !others.is_empty()
+                    && (!self.rules.finite
+                        || others.iter().any(|&n| {
+                            self.is_doubtful(&flat[n].r) || self.may_be_infinite(&flat[n].r)
+                        }))
+                {
+                    continue;
+                }
+                let zero = self.zero(dt);
+                let v = Val { coef: Coef::ONE, r: flat[k].r.clone(), dt };
+                let Some(w) = self.cut_pieces(&v, l, &zero)? else { continue };
+                if !others.is_empty() {
+                    self.assume("0 * x = 0");
+                }
+                flat[k] = Arg { coef: w.coef, pow: 1, r: w.r };
+                flat.remove(i);
+                return Some(true);
+            }
+        }
+        Some(false)
+    }
+
+    /// Pieces with `fill`, a constant, at the indices where the form is
+    /// negative; `None` unless it bounds the index they are read at.
+    fn cut_pieces(&mut self, v: &Val, l: LinId, fill: &Val) -> Option<Option<Val>> {
+        let c = self.class(v.r.class);
+        let own = c.nfree as usize;
+        let (total, lens) = (c.sizes[own], c.bound.clone());
+        let at = v.r.m[own];
+        // Not negative in `from..to`.
+        let plus = self.lins.combine(&[(1, l), (-1, at)])?;
+        let minus = self.lins.combine(&[(1, l), (1, at)])?;
+        let (from, to) = match (self.lins.as_constant(plus), self.lins.as_constant(minus)) {
+            (Some(c), _) => (c.checked_neg()?.clamp(0, total), total),
+            (_, Some(c)) => (0, c.checked_add(1)?.clamp(0, total)),
+            _ => return Some(None),
+        };
+        let (args, axes) = self.open(&v.r.clone())?;
+        let mut runs: Vec<Run> = Vec::new();
+        let mut start = 0;
+        for (n, a) in args.iter().enumerate() {
+            let end = start + lens[n];
+            let (s, e) = (start.max(from), end.min(to).max(start.max(from)));
+            let x = self.val_of(a);
+            let x = if v.coef == Coef::ONE { x } else { self.scale(&x, v.coef)? };
+            let none = |len: i64| Run { len, val: fill.clone(), axis: None };
+            if s >= e {
+                runs.push(none(end - start));
+            } else {
+                runs.push(none(s - start));
+                runs.push(self.cut(&x, axes[n], s - start, e - s)?);
+                runs.push(none(end - e));
+            }
+            start = end;
+        }
+        Some(Some(self.pieces(v.dt, &runs, at)?))
+    }
+
+    /// `p ? pieces : -inf` where `p` bounds the index the pieces are read at,
+    /// as pieces.
+    pub(crate) fn selected_pieces(&mut self, p: &Val, v: &Val, fill: &Val) -> Option<Option<Val>> {
+        if self.class(v.r.class).op != Op::Pcs || v.coef == Coef::ZERO {
+            return Some(None);
+        }
+        let Some(g) = self.bound_of(p)? else { return Some(None) };
+        match self.as_iota(&g) {
+            Some(l) => self.cut_pieces(v, l, fill),
+            None => Some(None),
+        }
+    }
+
     /// Uses the guards of a product on its one-hot reads. True if something
     /// changed; the factors are then to be put into normal form again.
     pub(crate) fn use_guards(
@@ -36,6 +130,9 @@ impl Store {
         let selecting = |s: &Store, a: &Arg| s.class(a.r.class).op == Op::Ew(s.known.ind);
         if !flat.iter().any(|a| selecting(self, a)) {
             return Some(false);
+        }
+        if dt != Dt::INT && self.guarded_pieces(dt, flat)? {
+            return Some(true);
         }
         // A one-hot read, else a bare indicator of an equation.
         let bare = |s: &Store, a: &Arg| {
@@ -139,6 +236,31 @@ impl Store {
                     None => return Some(v.clone()),
                 }
             }
+            // A sum that wraps is the sum where the truths keep it in range.
+            Op::Ew(s) if self.wrapping.contains_key(&s) => {
+                let (a, _) = self.open(&v.r)?;
+                let ([x, y], Some(&minus), Some(&(lo, hi))) =
+                    (&a[..], self.wrapping.get(&s), self.sym_range.get(&s))
+                else {
+                    return Some(v.clone());
+                };
+                if lo <= -UNBOUNDED || hi >= UNBOUNDED {
+                    return Some(v.clone());
+                }
+                let (x, y) = (self.val_of(x), self.val_of(y));
+                let y = if minus { self.scale(&y, Coef::NEG)? } else { y };
+                let sum = self.add(Dt::INT, &[x, y])?;
+                let neg = self.scale(&sum, Coef::NEG)?;
+                let (low, high) = (self.int(-lo), self.int(hi));
+                let above = self.add(Dt::INT, &[sum.clone(), low])?;
+                let below = self.add(Dt::INT, &[neg, high])?;
+                if !self.nonnegative_under(&above, truths)?
+                    || !self.nonnegative_under(&below, truths)?
+                {
+                    return Some(v.clone());
+                }
+                self.under(&sum, truths, depth - 1)?
+            }
             Op::Add | Op::Prod => {
                 let prod = self.class(v.r.class).op == Op::Prod;
                 let (a, _) = self.open(&v.r)?;
@@ -241,7 +363,7 @@ impl Store {
     }
 
     /// `g` such that the predicate is `g >= 0`.
-    fn bound_of(&mut self, p: &Val) -> Option<Option<Val>> {
+    pub(crate) fn bound_of(&mut self, p: &Val) -> Option<Option<Val>> {
         let op = self.class(p.r.class).op;
         if op == Op::Ew(self.known.ge0) {
             let (a, _) = self.open(&p.r)?;

@@ -187,6 +187,9 @@ impl Store {
                 return Some(self.bool(true));
             }
         }
+        if let Some(w) = self.without_wrap(v)? {
+            return self.eq0(&w);
+        }
         let mut v = v.clone();
         let flip = match self.as_iota(&v) {
             Some(l) => {
@@ -203,6 +206,63 @@ impl Store {
             v.coef = Coef::ONE;
         }
         Some(self.ew(self.known.eq0, Dt::BOOL, false, &[v]))
+    }
+
+    /// For `v = w - k` with `w` the sum or difference of two integers modulo
+    /// the size of their range: a value without the modulus that is 0 where
+    /// `v` is. `x - y = k` modulo the size of the range is `x = k + y` if `k`
+    /// and `k + y` lie in the range, as `x` does.
+    fn without_wrap(&mut self, v: &Val) -> Option<Option<Val>> {
+        const MOST: usize = 8;
+        let unit = Val { coef: Coef::ONE, ..v.clone() };
+        let terms: SmallVec<[Val; 4]> = match self.class(v.r.class).op {
+            Op::Add => {
+                let (a, _) = self.open(&v.r)?;
+                a.iter().map(|t| self.val_of(t)).collect()
+            }
+            _ => SmallVec::from_elem(unit, 1),
+        };
+        if terms.len() > MOST {
+            return Some(None);
+        }
+        for (i, t) in terms.iter().enumerate() {
+            let Op::Ew(s) = self.class(t.r.class).op else { continue };
+            let (Some(&minus), Some(&range)) = (self.wrapping.get(&s), self.sym_range.get(&s))
+            else {
+                continue;
+            };
+            let sign = self.coefs.sign(t.coef);
+            if self.coefs.abs(t.coef) != Coef::ONE {
+                continue;
+            }
+            // k = the other terms with the other sign.
+            let by = if sign > 0 { Coef::NEG } else { Coef::ONE };
+            let mut k = self.int(0);
+            for (_, u) in terms.iter().enumerate().filter(|x| x.0 != i) {
+                let u = self.scale(u, by)?;
+                k = self.add(Dt::INT, &[k, u])?;
+            }
+            let (lo, hi) = (i128::from(range.0), i128::from(range.1));
+            let fits = |s: &mut Store, v: &Val| {
+                s.int_range_wide(v).is_some_and(|r| r.0 >= lo && r.1 <= hi)
+            };
+            if !fits(self, &k) {
+                continue;
+            }
+            let (a, _) = self.open(&t.r)?;
+            let [x, y] = &a[..] else { continue };
+            let (x, y) = (self.val_of(x), self.val_of(y));
+            let turns: &[(&Val, &Val)] = if minus { &[(&x, &y)] } else { &[(&x, &y), (&y, &x)] };
+            for (x, y) in turns {
+                let y = if minus { (*y).clone() } else { self.scale(y, Coef::NEG)? };
+                let want = self.add(Dt::INT, &[k.clone(), y])?;
+                if fits(self, &want) {
+                    let n = self.scale(&want, Coef::NEG)?;
+                    return Some(Some(self.add(Dt::INT, &[(*x).clone(), n])?));
+                }
+            }
+        }
+        Some(None)
     }
 
     /// Factor that is 1 where `p` holds and selects 0 elsewhere. A
@@ -258,6 +318,16 @@ impl Store {
         }
         if a == b {
             return Some(a.clone());
+        }
+        if self.rules.reals && dt != Dt::BOOL && dt != Dt::INT {
+            let inf =
+                |s: &Store, v: &Val| s.class(v.r.class).op == Op::Const(crate::arith::NEG_INF);
+            let (q, x, y) = if inf(self, b) { (p.clone(), a, b) } else { (self.not(p), b, a) };
+            if inf(self, y) {
+                if let Some(w) = self.selected_pieces(&q, x, y)? {
+                    return Some(w);
+                }
+            }
         }
         if self.class(p.r.class).op == Op::Ew(self.known.not) {
             let q = self.not(p);

@@ -335,13 +335,7 @@ impl Store {
                     }
                 }
                 if net < 0 || (net == 0 && lead < 0) {
-                    let n = pas[pa].size - 1;
-                    for p in parts.iter_mut() {
-                        for t in p.terms.iter_mut().filter(|t| t.1 == pa) {
-                            p.adjust += t.0 * n;
-                            t.0 = -t.0;
-                        }
-                    }
+                    turn(&mut parts, pa, pas[pa].size - 1);
                 }
             }
         }
@@ -635,17 +629,23 @@ impl Store {
                         continue;
                     }
                     let n = pas[y].size;
-                    let fits = parts.iter().all(|p| {
-                        let cx = p.terms.iter().find(|t| t.1 == x).map(|t| t.0);
-                        let cy = p.terms.iter().find(|t| t.1 == y).map(|t| t.0);
-                        match (cx, cy) {
-                            (None, None) => true,
-                            (Some(cx), Some(cy)) => cy.checked_mul(n) == Some(cx),
-                            _ => false,
+                    let fits = |n: i64| {
+                        parts.iter().all(|p| {
+                            let cx = p.terms.iter().find(|t| t.1 == x).map(|t| t.0);
+                            let cy = p.terms.iter().find(|t| t.1 == y).map(|t| t.0);
+                            match (cx, cy) {
+                                (None, None) => true,
+                                (Some(cx), Some(cy)) => cy.checked_mul(n) == Some(cx),
+                                _ => false,
+                            }
+                        })
+                    };
+                    if !fits(n) {
+                        // A bound axis may count down where the other counts up.
+                        if !both.0 || !self.rules.reals || !fits(-n) {
+                            continue;
                         }
-                    });
-                    if !fits {
-                        continue;
+                        turn(parts, x, pas[x].size - 1);
                     }
                     let Some(size) = pas[x].size.checked_mul(n) else { continue };
                     if !both.0 {
@@ -797,6 +797,16 @@ impl Store {
         }
         debug_assert!(free.len() < 256 && (FIRST_ATOM as usize) > 512 + bound.len());
         Encoded { key, free, bound, args: out }
+    }
+}
+
+/// Counts an axis from its last index `n` down.
+fn turn(parts: &mut [Part], axis: usize, n: i64) {
+    for p in parts.iter_mut() {
+        for t in p.terms.iter_mut().filter(|t| t.1 == axis) {
+            p.adjust += t.0 * n;
+            t.0 = -t.0;
+        }
     }
 }
 

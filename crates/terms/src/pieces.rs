@@ -137,7 +137,7 @@ impl Store {
     }
 
     /// Indices `[from, from + len)` of a value along atom `axis`.
-    fn cut(&mut self, v: &Val, axis: Ax, from: i64, len: i64) -> Option<Run> {
+    pub(crate) fn cut(&mut self, v: &Val, axis: Ax, from: i64, len: i64) -> Option<Run> {
         let mut m = Subst::new();
         if len == 1 {
             let c = self.lins.constant(from);

@@ -5,38 +5,58 @@ use crate::store::{Dt, Op, Store, Val};
 
 const DEPTH: u32 = 12;
 
+/// Ends of an interval further out are not kept. Values of 64-bit types and
+/// their sums are nearer.
+const FAR: i128 = 1 << 90;
+
+fn wide(r: (i64, i64)) -> (i128, i128) {
+    (i128::from(r.0), i128::from(r.1))
+}
+
+/// The interval, if it stays far from the ends of `i64`.
+fn narrow(r: (i128, i128)) -> Option<(i64, i64)> {
+    let far = i128::from(UNBOUNDED);
+    (r.0 > -far && r.1 < far).then_some((r.0 as i64, r.1 as i64))
+}
+
 impl Store {
     /// Smallest and largest value of an integer over the whole domain of its
     /// atoms; `None` if nothing is known.
     pub fn int_range(&mut self, v: &Val) -> Option<(i64, i64)> {
+        narrow(self.range_at(v, DEPTH)?)
+    }
+
+    /// [`Store::int_range`] of values that may be as large as 64-bit types
+    /// hold.
+    pub fn int_range_wide(&mut self, v: &Val) -> Option<(i128, i128)> {
         self.range_at(v, DEPTH)
     }
 
     /// Range of an integer where a predicate holds; the plain range if it
     /// holds nowhere.
-    pub fn int_range_where(&mut self, v: &Val, p: &Val) -> Option<(i64, i64)> {
+    pub fn int_range_where(&mut self, v: &Val, p: &Val) -> Option<(i128, i128)> {
         self.range_where(v, std::slice::from_ref(p), DEPTH)
     }
 
-    fn range_at(&mut self, v: &Val, depth: u32) -> Option<(i64, i64)> {
+    fn range_at(&mut self, v: &Val, depth: u32) -> Option<(i128, i128)> {
         if v.dt != Dt::INT {
             return None;
         }
-        let k = self.coefs.to_int(v.coef)?;
+        let k = i128::from(self.coefs.to_int(v.coef)?);
         if k == 0 {
             return Some((0, 0));
         }
         let (lo, hi) = self.class_range(v, depth)?;
         let (a, b) = (lo.checked_mul(k)?, hi.checked_mul(k)?);
         let r = (a.min(b), a.max(b));
-        (r.0 > -UNBOUNDED && r.1 < UNBOUNDED).then_some(r)
+        (r.0 > -FAR && r.1 < FAR).then_some(r)
     }
 
     /// Range of a value where all of `truths` hold. An empty range (the
     /// truths contradict each other) is reported as the plain range.
-    fn range_where(&mut self, x: &Val, truths: &[Val], depth: u32) -> Option<(i64, i64)> {
+    fn range_where(&mut self, x: &Val, truths: &[Val], depth: u32) -> Option<(i128, i128)> {
         let plain = self.range_at(x, depth);
-        let (mut lo, mut hi) = plain.unwrap_or((i64::MIN, i64::MAX));
+        let (mut lo, mut hi) = plain.unwrap_or((i128::MIN, i128::MAX));
         for t in truths {
             let (g, negated) = match self.class(t.r.class).op {
                 Op::Ew(s) if s == self.known.ge0 => (t.clone(), false),
@@ -74,22 +94,22 @@ impl Store {
         if lo > hi {
             return plain;
         }
-        (lo > i64::MIN && hi < i64::MAX).then_some((lo, hi))
+        (lo > i128::MIN && hi < i128::MAX).then_some((lo, hi))
     }
 
-    fn class_range(&mut self, v: &Val, depth: u32) -> Option<(i64, i64)> {
+    fn class_range(&mut self, v: &Val, depth: u32) -> Option<(i128, i128)> {
         if depth == 0 {
             return None;
         }
         let op = self.class(v.r.class).op;
         match op {
-            Op::Iota => Some(self.lins.range(v.r.m[0])),
-            Op::Param(id) => self.param_range.get(&id).copied(),
+            Op::Iota => Some(wide(self.lins.range(v.r.m[0]))),
+            Op::Param(id) => self.param_range.get(&id).copied().map(wide),
             Op::Arr(id) => {
                 let a = self.arrays[id as usize].clone();
-                let mut r: Option<(i64, i64)> = None;
+                let mut r: Option<(i128, i128)> = None;
                 for &c in a.iter() {
-                    let x = self.coefs.to_int(c)?;
+                    let x = i128::from(self.coefs.to_int(c)?);
                     r = Some(r.map_or((x, x), |(lo, hi)| (lo.min(x), hi.max(x))));
                 }
                 r
@@ -103,7 +123,7 @@ impl Store {
                 let y = self.range_where(&y, &[q], depth - 1)?;
                 Some((x.0.min(y.0), x.1.max(y.1)))
             }
-            Op::Ew(s) | Op::Opq(s) => self.sym_range.get(&s).copied(),
+            Op::Ew(s) | Op::Opq(s) => self.sym_range.get(&s).copied().map(wide),
             Op::Add => {
                 let one = Val { coef: crate::Coef::ONE, ..v.clone() };
                 match self.sum_bounds(&one, depth) {
@@ -113,9 +133,9 @@ impl Store {
             }
             Op::Max => {
                 let (a, _) = self.open(&v.r)?;
-                let mut out: Option<(i64, i64)> = None;
+                let mut out: Option<(i128, i128)> = None;
                 let mut bounded = true;
-                let mut floor = i64::MIN;
+                let mut floor = i128::MIN;
                 for t in &a {
                     let t = self.val_of(t);
                     match self.range_at(&t, depth - 1) {
@@ -144,7 +164,7 @@ impl Store {
                         truths.push(self.val_of(&p[0]));
                     }
                 }
-                let mut out = (1i64, 1i64);
+                let mut out = (1i128, 1i128);
                 for t in &a {
                     if t.pow != 1 {
                         return None;
@@ -169,11 +189,11 @@ impl Store {
             }
             Op::Sum => {
                 let (a, b) = self.open(&v.r)?;
-                let mut n = 1i64;
+                let mut n = 1i128;
                 for x in b {
-                    n = n.checked_mul(self.lins.size(x))?;
+                    n = n.checked_mul(i128::from(self.lins.size(x)))?;
                 }
-                let mut out = (1i64, 1i64);
+                let mut out = (1i128, 1i128);
                 for t in &a {
                     if t.pow != 1 {
                         return None;
@@ -192,7 +212,7 @@ impl Store {
             }
             Op::Pcs => {
                 let (a, _) = self.open(&v.r)?;
-                let mut out: Option<(i64, i64)> = None;
+                let mut out: Option<(i128, i128)> = None;
                 for t in &a {
                     let x = self.val_of(t);
                     let r = self.range_at(&x, depth - 1)?;
@@ -208,9 +228,9 @@ impl Store {
     /// Least and largest value, as far as known, of a sum in which a maximum
     /// (or minimum) may cancel against the rest: `max(a, b) + c` is
     /// `max(a + c, b + c)`, so `clamp(lo, x, hi) - lo` is in `0..=hi - lo`.
-    fn sum_bounds(&mut self, v: &Val, depth: u32) -> (Option<i64>, Option<i64>) {
+    fn sum_bounds(&mut self, v: &Val, depth: u32) -> (Option<i128>, Option<i128>) {
         const MOST: usize = 4;
-        let known = |r: Option<(i64, i64)>| (r.map(|r| r.0), r.map(|r| r.1));
+        let known = |r: Option<(i128, i128)>| (r.map(|r| r.0), r.map(|r| r.1));
         if depth == 0 || v.dt != Dt::INT {
             return (None, None);
         }
@@ -228,7 +248,7 @@ impl Store {
         else {
             return (None, None);
         };
-        let (mut lo, mut hi) = (Some(0i64), Some(0i64));
+        let (mut lo, mut hi) = (Some(0i128), Some(0i128));
         for t in &terms {
             let r = self.range_at(t, depth - 1);
             lo = lo.zip(r).and_then(|(s, r)| s.checked_add(r.0));
@@ -246,7 +266,7 @@ impl Store {
                 continue;
             }
             let least = self.coefs.sign(t.coef) < 0;
-            let mut ends: Vec<(Option<i64>, Option<i64>)> = Vec::new();
+            let mut ends: Vec<(Option<i128>, Option<i128>)> = Vec::new();
             for a in &parts {
                 let x = self.val_of(a);
                 let mut all: Vec<Val> = terms.clone();

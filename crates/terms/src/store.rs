@@ -207,6 +207,9 @@ pub struct Store {
     pub(crate) param_range: HashMap<u32, (i64, i64), FxBuildHasher>,
     /// Ranges of integer-valued operators, e.g. a wrapping addition.
     pub(crate) sym_range: HashMap<Sym, (i64, i64), FxBuildHasher>,
+    /// Sums (false) and differences (true) modulo the size of the operator's
+    /// range.
+    pub(crate) wrapping: HashMap<Sym, bool, FxBuildHasher>,
     /// Operators that are positions of largest values.
     pub(crate) argmaxes: hashbrown::HashSet<Sym, FxBuildHasher>,
     /// Operators whose arguments commute.
@@ -249,6 +252,7 @@ impl Store {
             array_ids: HashMap::default(),
             param_range: HashMap::default(),
             sym_range: HashMap::default(),
+            wrapping: HashMap::default(),
             argmaxes: hashbrown::HashSet::default(),
             commutative: hashbrown::HashSet::default(),
             rules,
@@ -384,6 +388,13 @@ impl Store {
     /// Declares the range of an integer input, bounds inclusive.
     pub fn set_param_range(&mut self, id: u32, lo: i64, hi: i64) {
         self.param_range.insert(id, (lo, hi));
+    }
+
+    /// Declares that an operator of two integers in the range given by
+    /// [`Store::set_sym_range`] is their sum, or with `minus` their
+    /// difference, modulo the size of that range.
+    pub fn set_wrapping(&mut self, s: Sym, minus: bool) {
+        self.wrapping.insert(s, minus);
     }
 
     /// Declares the range of an integer-valued operator.

@@ -1399,3 +1399,284 @@ fn values_at_a_fixed_step_stack_and_others_do_not() {
     let y = t.at(1, 24, 6, &[(3, q)]);
     assert!(t.st.stack(&[x, y]).is_none());
 }
+
+/// `sum_(k<n) F(k)` in two axes that count in opposite directions is the sum
+/// over one; with a gap between the rows it is not.
+#[test]
+fn bound_axes_of_opposite_directions_fuse() {
+    for (stride, whole) in [(4, true), (3, false), (5, false)] {
+        let mut s = Store::new(REALS);
+        let one = {
+            let k = s.lins.local(12);
+            let v = s.param(0, F, &[20], &[Lins::plain(k)]);
+            s.sum(F, &v, &[k]).unwrap()
+        };
+        let two = {
+            let (x, y) = (s.lins.local(3), s.lins.local(4));
+            let mut l = Lin::constant(2 * stride);
+            l.push(-stride, x);
+            l.push(1, y);
+            let l = s.lins.make(l);
+            let v = s.param(0, F, &[20], &[l]);
+            s.sum(F, &v, &[x, y]).unwrap()
+        };
+        assert_eq!(one == two, whole, "stride {stride}");
+    }
+}
+
+/// `(x + y) mod m == k`, `m` the size of the range of all three, is
+/// `x == k - y` where `k` and `k - y` are in the range.
+#[test]
+fn equations_lose_a_modulus_only_in_range() {
+    let (lo, hi) = (-8i64, 7i64);
+    let wrap = |x: i64| (x - lo).rem_euclid(hi - lo + 1) + lo;
+    for minus in [false, true] {
+        for y in -3..=3i64 {
+            for k in -12..=12i64 {
+                let mut s = Store::new(EXACT);
+                s.set_param_range(2, lo, hi);
+                let f = s.sym(if minus { "sub:i4" } else { "add:i4" });
+                s.set_sym_range(f, lo, hi);
+                s.set_wrapping(f, minus);
+                let at = s.lins.local(4);
+                let x = s.param(2, Dt::INT, &[4], &[Lins::plain(at)]);
+                let c = s.int(y);
+                let w = s.ew(f, Dt::INT, !minus, &[x.clone(), c]);
+                let n = s.int(-k);
+                let e = s.add(Dt::INT, &[w, n]).unwrap();
+                let p = s.eq0(&e).unwrap();
+                // The one x for which it holds, if the law was used.
+                let want = if minus { k + y } else { k - y };
+                let n = s.int(-want);
+                let e = s.add(Dt::INT, &[x, n]).unwrap();
+                let q = s.eq0(&e).unwrap();
+                for x in lo..=hi {
+                    let holds = wrap(if minus { x - y } else { x + y }) == k;
+                    let said = match s.as_bool(&p) {
+                        Some(b) => b,
+                        None if p == q => x == want,
+                        None => holds,
+                    };
+                    assert_eq!(said, holds, "minus {minus} y {y} k {k} x {x}");
+                }
+                let inside = |v: i64| (lo..=hi).contains(&v);
+                if inside(k) && inside(want) {
+                    assert_eq!(p, q);
+                } else if s.as_bool(&p).is_none() {
+                    assert_ne!(p, q, "minus {minus} y {y} k {k}");
+                }
+            }
+        }
+    }
+}
+
+/// `sum_(b<n) [0 <= y - s*b < w]` is `[0 <= y < w*n]` for `s = w` only, and
+/// over `x - z(b)` the windows distribute: whatever is made of it has the value.
+#[test]
+fn windows_of_a_tiling_hold_once() {
+    let data: Vec<f64> = (0..12).map(|k| f64::from(k) * 1.5 - 4.0).collect();
+    for (slope, width) in [(3, 3), (-3, 3), (2, 3), (4, 3), (3, 2), (1, 1)] {
+        for other in [false, true] {
+            let mut s = Store::new(ALL);
+            let (b, y) = (s.lins.local(4), s.lins.local(24));
+            let x = s.param(2, Dt::INT, &[24], &[Lins::plain(y)]);
+            let mut l = Lin::constant(-6);
+            l.push(-slope, b);
+            let l = s.lins.make(l);
+            let i = s.iota(l);
+            let g = s.add(Dt::INT, &[x, i]).unwrap();
+            let n = s.scale(&g, Coef::NEG).unwrap();
+            let w1 = s.int(width - 1);
+            let h = s.add(Dt::INT, &[n, w1]).unwrap();
+            let (p, q) = (s.ge0(&g).unwrap(), s.ge0(&h).unwrap());
+            let both = s.and(&[p, q]);
+            let mut v = s.indicator(F, &both);
+            if other {
+                let a = s.param(0, F, &[12], &[Lins::plain(b)]);
+                let c = s.lins.constant(11);
+                let z = s.param(0, F, &[12], &[c]);
+                let d = s.add(F, &[a, z]).unwrap();
+                v = s.mul(F, &v, &d).unwrap();
+            }
+            let v = s.sum(F, &v, &[b]).unwrap();
+            let ins: Inputs =
+                [(0, data.clone()), (2, (0..24).map(f64::from).collect())].into_iter().collect();
+            let ev = Evaluator::new(&s, &ins);
+            for k in 0..24i64 {
+                let want: f64 = (0..4)
+                    .filter(|b| (0..width).contains(&(k - 6 - slope * b)))
+                    .map(|b| if other { data[b as usize] + data[11] } else { 1.0 })
+                    .sum();
+                let got = ev.value(&v, &[y], &[k]).unwrap();
+                assert!(close(got, want), "slope {slope} width {width} at {k}: {got} {want}");
+            }
+            if !other {
+                // A window of one index is an equation.
+                let sums = s.show(&v, 3).contains("sum<");
+                assert_eq!(sums, slope.abs() != width || width == 1, "{slope} {width}");
+            }
+        }
+    }
+}
+
+/// `[c + s*j >= 0] * pieces(j)` is pieces with zeros where the index is the
+/// one the guard bounds; with another factor only if values are finite.
+#[test]
+fn guards_on_the_index_of_pieces_cut_them() {
+    let data: Vec<f64> = (0..12).map(|k| f64::from(k) + 0.5).collect();
+    for rules in [ALL, REALS] {
+        for (c, slope, factor, cut) in [
+            (-3, 1, false, true),
+            (5, -1, false, true),
+            (-3, 2, false, false),
+            (-20, 1, false, false),
+            (-3, 1, true, rules.finite),
+        ] {
+            let mut s = Store::new(rules);
+            let j = s.lins.local(8);
+            let (a, b) = (s.lins.local(3), s.lins.local(5));
+            let mut l = Lin::constant(4);
+            l.push(1, b);
+            let l = s.lins.make(l);
+            let x = s.param(0, F, &[12], &[Lins::plain(a)]);
+            let y = s.param(0, F, &[12], &[l]);
+            let runs =
+                [Run { len: 3, val: x, axis: Some(a) }, Run { len: 5, val: y, axis: Some(b) }];
+            let p = s.pieces(F, &runs, Lins::plain(j)).unwrap();
+            let mut g = Lin::constant(c);
+            g.push(slope, j);
+            let g = s.lins.make(g);
+            let g = s.iota(g);
+            let q = s.ge0(&g).unwrap();
+            let g = s.indicator(F, &q);
+            let mut f = vec![(p, 1), (g, 1)];
+            if factor {
+                f.push((s.param(1, F, &[], &[]), 1));
+            }
+            let v = s.prod(F, &f).unwrap();
+            let ins: Inputs = [(0, data.clone()), (1, vec![3.0])].into_iter().collect();
+            let ev = Evaluator::new(&s, &ins);
+            for k in 0..8i64 {
+                let at = if k < 3 { k } else { k + 1 };
+                let mut want = if c + slope * k >= 0 { data[at as usize] } else { 0.0 };
+                if factor {
+                    want *= 3.0;
+                }
+                assert_eq!(ev.value(&v, &[j], &[k]), Some(want), "{c} + {slope}*{k}");
+            }
+            let kept = s.show(&v, 6).contains("indicator");
+            assert_eq!(kept, !cut && c > -8, "{c} + {slope}*j, factor {factor}");
+            let noted = s.log.iter().any(|u| u.law == "0 * x = 0");
+            assert_eq!(noted, c <= -8 || factor && cut);
+        }
+    }
+}
+
+/// `[g >= 0] * [-g >= 0]` is `[g == 0]`, and a one-hot sum runs where its index
+/// can lie; bounds that are not opposite stay.
+#[test]
+fn opposite_bounds_are_an_equation() {
+    let data: Vec<f64> = (0..12).map(|k| f64::from(k) - 3.5).collect();
+    for (gap, range) in [(0, (0, 1)), (0, (-2, 5)), (0, (2, 2)), (1, (0, 1)), (2, (1, 3))] {
+        let mut s = Store::new(ALL);
+        s.set_param_range(2, range.0, range.1);
+        let b = s.lins.local(4);
+        let x = s.param(2, Dt::INT, &[], &[]);
+        let n = s.scale(&x, Coef::NEG).unwrap();
+        let i = s.iota(Lins::plain(b));
+        let g = s.add(Dt::INT, &[i, n]).unwrap();
+        let n = s.scale(&g, Coef::NEG).unwrap();
+        let more = s.int(gap);
+        let h = s.add(Dt::INT, &[n, more]).unwrap();
+        let (p, q) = (s.ge0(&g).unwrap(), s.ge0(&h).unwrap());
+        let both = s.and(&[p, q]);
+        let k = s.indicator(F, &both);
+        let y = s.param(0, F, &[12], &[Lins::plain(b)]);
+        let v = s.mul(F, &k, &y).unwrap();
+        let v = s.sum(F, &v, &[b]).unwrap();
+        for x in range.0..=range.1 {
+            let ins: Inputs = [(0, data.clone()), (2, vec![x as f64])].into_iter().collect();
+            let want: f64 =
+                (0..4).filter(|b| (0..=gap).contains(&(b - x))).map(|b| data[b as usize]).sum();
+            let got = Evaluator::new(&s, &ins).value(&v, &[], &[]);
+            assert_eq!(got, Some(want), "gap {gap} range {range:?} at {x}");
+        }
+        let text = s.show(&v, 6);
+        assert_eq!(text.contains("ge0"), gap > 0, "gap {gap}: {text}");
+        if gap == 0 && range == (0, 1) {
+            assert!(text.contains("sum<2>"), "{text}");
+        }
+    }
+}
+
+/// `p ? pieces(j) : -inf` with `p` a bound on `j` is pieces; others stay.
+#[test]
+fn selected_pieces_end_in_minus_infinity() {
+    let data: Vec<f64> = (0..12).map(|k| f64::from(k) - 4.25).collect();
+    for (c, slope, cut) in [(5, -1, true), (-2, 1, true), (5, -2, false)] {
+        for flip in [false, true] {
+            let mut s = Store::new(REALS);
+            let j = s.lins.local(8);
+            let (a, b) = (s.lins.local(3), s.lins.local(5));
+            let x = s.param(0, F, &[12], &[Lins::plain(a)]);
+            let l = s.lins.shift(Lins::plain(b), 4);
+            let y = s.param(0, F, &[12], &[l]);
+            let y = s.scale(&y, Coef::NEG).unwrap();
+            let runs =
+                [Run { len: 3, val: x, axis: Some(a) }, Run { len: 5, val: y, axis: Some(b) }];
+            let p = s.pieces(F, &runs, Lins::plain(j)).unwrap();
+            let mut g = Lin::constant(c);
+            g.push(slope, j);
+            let g = s.lins.make(g);
+            let g = s.iota(g);
+            let q = s.ge0(&g).unwrap();
+            let low = s.special(F, scalify_terms::arith::NEG_INF);
+            let v = if flip {
+                let n = s.not(&q);
+                s.select(F, &n, &low, &p).unwrap()
+            } else {
+                s.select(F, &q, &p, &low).unwrap()
+            };
+            let ins: Inputs = [(0, data.clone())].into_iter().collect();
+            let ev = Evaluator::new(&s, &ins);
+            for k in 0..8i64 {
+                let at = if k < 3 { data[k as usize] } else { -data[k as usize + 1] };
+                let want = if c + slope * k >= 0 { at } else { f64::NEG_INFINITY };
+                assert_eq!(ev.value(&v, &[j], &[k]), Some(want), "{c} + {slope}*{k}");
+            }
+            assert_eq!(s.show(&v, 6).contains("select"), !cut);
+        }
+    }
+}
+
+/// Minus infinity after the last other run does not matter to an argmax;
+/// before it, or plus infinity, it does.
+#[test]
+fn the_tail_of_an_argmax_goes() {
+    for (runs, coef, short) in [
+        (&[1, 0][..], 1, true),
+        (&[0, 1], 1, false),
+        (&[1, 0], -1, false),
+        (&[1, 0, 1, 0], 1, true),
+    ] {
+        let mut s = Store::new(ALL);
+        let total = 2 * runs.len() as i64;
+        let j = s.lins.local(total);
+        let low = s.special(F, scalify_terms::arith::NEG_INF);
+        let mut all = Vec::new();
+        for (k, &x) in runs.iter().enumerate() {
+            let a = s.lins.local(2);
+            let l = s.lins.shift(Lins::plain(a), 3 * k as i64);
+            let v = s.param(0, F, &[12], &[l]);
+            let val = if x == 1 { v } else { low.clone() };
+            all.push(Run { len: 2, val, axis: Some(a) });
+        }
+        let p = s.pieces(F, &all, Lins::plain(j)).unwrap();
+        let c = s.coefs.int(coef);
+        let p = s.scale(&p, c).unwrap();
+        let v = s.argmax(&p, j).unwrap();
+        let text = s.show(&v, 2);
+        let n = if short { total - 2 } else { total };
+        assert!(text.contains(&format!("argmax:{n}<")), "{runs:?} {coef}: {text}");
+    }
+}

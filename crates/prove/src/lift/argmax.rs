@@ -155,6 +155,11 @@ impl Lifter<'_> {
         };
         let mut dims = x.dims.clone();
         dims.remove(k);
+        if let Some(j) = j {
+            if let Some(v) = self.without_padding(&x.val, &idx.val, &x0.val, j) {
+                idx.val = v;
+            }
+        }
         let Some(j) = j else {
             let (a, b) = (Tv { val: x.val, dims: dims.clone() }, Tv { val: idx.val, dims });
             return Ok(Lv::Tuple([Lv::T(a), Lv::T(b)].into_iter().collect()));
@@ -173,6 +178,67 @@ impl Lifter<'_> {
         self.st.assume(NO_NAN);
         let (a, b) = (Tv { val, dims: dims.clone() }, Tv { val: index, dims });
         Ok(Lv::Tuple([Lv::T(a), Lv::T(b)].into_iter().collect()))
+    }
+
+    /// For an index `p ? i : 0` of values that are the initial value wherever
+    /// `p` fails: `i`. Such places never win, for `p` holds at index 0 and
+    /// values are not infinite.
+    fn without_padding(
+        &mut self,
+        x: &Val,
+        idx: &Val,
+        x0: &Val,
+        j: scalify_terms::Ax,
+    ) -> Option<Val> {
+        let ind = Op::Ew(self.st.sym("indicator"));
+        if self.st.class(idx.r.class).op != Op::Prod {
+            return None;
+        }
+        let (args, _) = self.st.open(&idx.r)?;
+        let at = args.iter().position(|a| self.st.class(a.r.class).op == ind)?;
+        let (p, _) = self.st.open(&args[at].r)?;
+        let p = self.st.val_of(&p[0]);
+        let rest: SmallVec<[(Val, i32); 4]> = args
+            .iter()
+            .enumerate()
+            .filter(|a| a.0 != at)
+            .map(|a| (self.st.val_of(a.1), a.1.pow))
+            .collect();
+        let i = self.st.prod(Dt::INT, &rest)?;
+        let i = self.st.scale(&i, idx.coef)?;
+        // Holds at j = 0.
+        let mut map = scalify_terms::Subst::new();
+        let zero = self.st.lins.constant(0);
+        map.set(j, zero);
+        let first = self.st.subst(&p, &map)?;
+        let (q, want) = {
+            let not = Op::Ew(self.st.sym("not"));
+            if self.st.class(first.r.class).op == not {
+                (self.st.not(&first), false)
+            } else {
+                (first, true)
+            }
+        };
+        let ge0 = Op::Ew(self.st.sym("ge0"));
+        if self.st.class(q.r.class).op != ge0 {
+            return None;
+        }
+        let (a, _) = self.st.open(&q.r)?;
+        let g = self.st.val_of(&a[0]);
+        let (lo, hi) = self.st.int_range(&g)?;
+        if !(if want { lo >= 0 } else { hi < 0 }) {
+            return None;
+        }
+        // The value is the initial one wherever p fails.
+        let s = Op::Ew(self.st.sym("select"));
+        if self.st.class(x.r.class).op == s && x.coef == Coef::ONE {
+            let (a, _) = self.st.open(&x.r)?;
+            let (c, y, z) = (self.st.val_of(&a[0]), self.st.val_of(&a[1]), self.st.val_of(&a[2]));
+            let n = self.st.not(&c);
+            return ((c == p && z == *x0) || (n == p && y == *x0)).then_some(i);
+        }
+        let again = self.st.select(x.dt, &p, x, x0)?;
+        (again == *x).then_some(i)
     }
 
     /// The index operand, which must grow along `j`, read at `j = at`.

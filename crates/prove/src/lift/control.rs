@@ -40,7 +40,13 @@ impl Lifter<'_> {
         }
     }
 
-    fn inline(&mut self, i: InstrId, c: CompId, args: Env, path: u32) -> Option<(Lv, u32)> {
+    pub(super) fn inline(
+        &mut self,
+        i: InstrId,
+        c: CompId,
+        args: Env,
+        path: u32,
+    ) -> Option<(Lv, u32)> {
         if self.m.comp(c).params.len() != args.len() {
             return None;
         }
@@ -73,7 +79,7 @@ impl Lifter<'_> {
             match on {
                 Some(false) => return Some((state, rec)),
                 Some(true) => {}
-                None => return None,
+                None => return self.by_induction(i, &state, rec, path),
             }
             (state, rec) = self.inline(i, body, vec![(state, rec)], path)?;
         }
@@ -223,6 +229,11 @@ impl Lifter<'_> {
         }
         if c.has_side_effect && m.instr(i).operands.is_empty() {
             return Err(format!("custom-call {target} has an effect that is not known"));
+        }
+        if let Some(n) = m.frontend_attr(i, "num_batch_dims").and_then(|t| t.parse().ok()) {
+            if !c.has_side_effect {
+                return self.lift_leading_batch(i, v, n);
+            }
         }
         self.lift_opaque(i, v)
     }

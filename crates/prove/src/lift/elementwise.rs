@@ -191,8 +191,8 @@ impl Lifter<'_> {
             if d == DType::Pred {
                 return v;
             }
-            if let (Some((lo, hi)), Some((a, b))) = (self.st.int_range(&v), d.int_range()) {
-                if i128::from(lo) >= a && i128::from(hi) <= b {
+            if let (Some((lo, hi)), Some((a, b))) = (self.st.int_range_wide(&v), d.int_range()) {
+                if lo >= a && hi <= b {
                     return v;
                 }
             }
@@ -208,6 +208,9 @@ impl Lifter<'_> {
         if let Some((lo, hi)) = d.int_range() {
             if let (Ok(lo), Ok(hi)) = (i64::try_from(lo), i64::try_from(hi)) {
                 self.st.set_sym_range(s, lo, hi);
+                if matches!(name, "add" | "subtract") {
+                    self.st.set_wrapping(s, name == "subtract");
+                }
             }
         }
         self.st.ew(s, dt_of(d), comm, args)
@@ -303,6 +306,14 @@ impl Lifter<'_> {
             Exponential => st.exp(dt, &v[0]),
             Log => st.log(dt, &v[0]),
             Sqrt if st.rules.reals => st.sqrt(dt, &v[0]),
+            // 1 / (1 + exp(-x)), as compilers expand it.
+            Logistic if st.rules.reals => {
+                let one = st.one(dt);
+                st.scale(&v[0], Coef::NEG)
+                    .and_then(|n| st.exp(dt, &n))
+                    .and_then(|e| st.add(dt, &[one, e]))
+                    .and_then(|d| st.prod(dt, &[(d, -1)]))
+            }
             Rsqrt if st.rules.reals => st.sqrt(dt, &v[0]).and_then(|r| st.prod(dt, &[(r, -1)])),
             Abs => {
                 let k = st.coefs.abs(v[0].coef);
@@ -360,7 +371,7 @@ impl Lifter<'_> {
         let sum = self.st.add(Dt::INT, &parts)?;
         let (lo, hi) = self.st.int_range_where(&sum, p)?;
         let (min, max) = d.int_range()?;
-        (i128::from(lo) >= min && i128::from(hi) <= max).then_some(sum)
+        (lo >= min && hi <= max).then_some(sum)
     }
 
     /// Name of an elementwise function with what distinguishes it.

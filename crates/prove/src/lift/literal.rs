@@ -20,10 +20,24 @@ const FIRST_CONST: u32 = 1 << 20;
 pub(crate) struct ConstTable {
     ids: HashMap<(DType, Vec<i64>, Arc<[u8]>), u32, FxBuildHasher>,
     specials: HashMap<(DType, Vec<u8>), u32, FxBuildHasher>,
+    symbols: HashMap<(u32, String), u32, FxBuildHasher>,
+    /// How many loops with a symbolic state are around what is lifted.
+    pub(crate) nesting: u32,
     next: u32,
 }
 
 impl ConstTable {
+    /// A leaf for what the text describes, at this nesting of loops.
+    pub(crate) fn symbol(&mut self, text: String) -> u32 {
+        let key = (self.nesting, text);
+        if let Some(&i) = self.symbols.get(&key) {
+            return i;
+        }
+        let i = self.unknown();
+        self.symbols.insert(key, i);
+        i
+    }
+
     /// A leaf that equals no other.
     pub(crate) fn unknown(&mut self) -> u32 {
         self.next += 1;

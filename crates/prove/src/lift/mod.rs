@@ -11,8 +11,10 @@
 mod argmax;
 mod collective;
 mod control;
+mod convolution;
 mod each;
 mod elementwise;
+mod induction;
 mod literal;
 mod movement;
 mod opaque;

@@ -236,8 +236,9 @@ impl Lifter<'_> {
         for (n, t) in &parts {
             let mut probe = t.clone();
             let q = self.st.lins.local(*n);
-            let whole =
-                t.dims[k].len() < 2 || self.st.index_dim(&mut probe, k, Lins::plain(q)).is_some();
+            let whole = t.dims[k].len() < 2
+                || self.st.index_dim(&mut probe, k, Lins::plain(q)).is_some()
+                    && !probe.val.r.m.iter().any(|&l| self.by_table(l, q));
             if whole {
                 split.push((*n, t.clone()));
                 continue;
@@ -311,6 +312,14 @@ impl Lifter<'_> {
         let mut dims = first.dims;
         dims.insert(k, SmallVec::from_elem(j, 1));
         Ok(Tv { val, dims })
+    }
+
+    /// True if the form reads a table at the atom.
+    fn by_table(&self, l: LinId, a: scalify_terms::Ax) -> bool {
+        let mut hit = false;
+        let lins = &self.st.lins;
+        lins.for_terms(l, |_, t| hit |= t != a && lins.mentions(Lins::plain(t), a));
+        hit
     }
 
     pub(super) fn lift_concatenate(&mut self, i: InstrId, ts: &[&Tv]) -> Result<Tv, String> {

@@ -392,6 +392,34 @@ impl Lifter<'_> {
         self.opaque_batched(i, &flat, &batch)
     }
 
+    /// A call that acts independently along the first `n` dimensions of all its
+    /// operands and results, as it declares; a partitioner splits it there.
+    pub(super) fn lift_leading_batch(
+        &mut self,
+        i: InstrId,
+        v: &[Lv],
+        n: usize,
+    ) -> Result<Lv, String> {
+        let m = self.m;
+        let ins = m.instr(i);
+        let flat: Vec<Lv> = v.iter().flat_map(Lv::leaves).collect();
+        let shapes: Vec<&Shape> = ins.operands.iter().map(|&o| m.shape(o)).collect();
+        let all = shapes.iter().flat_map(|s| s.leaves()).chain(m.shape(i).leaves());
+        let leading: Option<Vec<&[i64]>> =
+            all.map(|s| s.as_array().and_then(|a| a.dims.get(..n))).collect();
+        let fits = leading.is_some_and(|l| l.windows(2).all(|p| p[0] == p[1]));
+        if n == 0 || !fits || flat.is_empty() || flat.iter().any(|x| x.tensor().is_none()) {
+            return self.lift_opaque(i, v);
+        }
+        if ins.calls.iter().any(|&c| self.depends_on_device(c, 32)) {
+            return Err(format!("{} is not lifted", ins.opcode));
+        }
+        let b: Vec<usize> = (0..n).collect();
+        let results = m.shape(i).leaves().len();
+        let batch = Batch { operands: vec![b.clone(); flat.len()], results: vec![b; results] };
+        self.opaque_batched(i, &flat, &batch)
+    }
+
     /// Reductions: the scalar initial values have no batch dimensions, so
     /// they are broadcast over those of the operands.
     fn reduce_opaque(
@@ -438,7 +466,7 @@ fn is_known(l: &Literal) -> bool {
 }
 
 /// A value of the shape from its leaves.
-fn rebuild(s: &Shape, leaves: &mut impl Iterator<Item = Lv>) -> Lv {
+pub(super) fn rebuild(s: &Shape, leaves: &mut impl Iterator<Item = Lv>) -> Lv {
     match s {
         Shape::Tuple(t) => Lv::Tuple(t.iter().map(|x| rebuild(x, leaves)).collect()),
         _ => leaves.next().unwrap_or(Lv::Token),

@@ -270,7 +270,11 @@ impl Lifter<'_> {
     }
 
     /// Both operands in the type the products are summed in.
-    fn accumulate_type(&self, i: InstrId, ops: [InstrId; 2]) -> Result<(DType, DType), String> {
+    pub(super) fn accumulate_type(
+        &self,
+        i: InstrId,
+        ops: [InstrId; 2],
+    ) -> Result<(DType, DType), String> {
         let out = self.array(i)?.1;
         let mut acc = out;
         for o in ops {
@@ -283,7 +287,7 @@ impl Lifter<'_> {
     }
 
     /// An operand as a multiplication in the named way sees it.
-    fn rounded(&mut self, how: &str, d: DType, v: &Val) -> Val {
+    pub(super) fn rounded(&mut self, how: &str, d: DType, v: &Val) -> Val {
         let s = self.st.sym(&format!("operand-rounding:{how}"));
         self.st.ew(s, dt_of(d), false, std::slice::from_ref(v))
     }
@@ -353,145 +357,6 @@ impl Lifter<'_> {
         let mut t = Tv { val, dims };
         self.st.fuse_dims(&mut t).ok_or(REACH)?;
         Ok(t)
-    }
-
-    pub(super) fn lift_convolution(&mut self, i: InstrId, x: &Tv, k: &Tv) -> Result<Tv, String> {
-        let ins = self.m.instr(i);
-        let Attrs::Conv(c) = &ins.attrs else { return Err("convolution without window".into()) };
-        let (acc, out) = self.accumulate_type(i, [ins.operands[0], ins.operands[1]])?;
-        let (out_sizes, _) = self.array(i)?;
-        let dt = dt_of(acc);
-        let mut x = self.st.freshen(x).ok_or(REACH)?;
-        let mut k = self.st.freshen(k).ok_or(REACH)?;
-        x.val = self.convert(self.array(ins.operands[0])?.1, acc, &x.val)?;
-        k.val = self.convert(self.array(ins.operands[1])?.1, acc, &k.val)?;
-        if !self.st.rules.reals {
-            for (n, t) in [(0, &mut x), (1, &mut k)] {
-                let p = c.precision.get(n).map_or("default", |&p| self.m.str(p));
-                if !p.eq_ignore_ascii_case("default") {
-                    t.val = self.rounded(p, acc, &t.val.clone());
-                }
-            }
-        }
-        let zero = Tv::scalar(if dt == Dt::INT { self.st.int(0) } else { self.st.zero(dt) });
-        let (fg, bg) = (c.feature_group_count.max(1), c.batch_group_count.max(1));
-        // Split grouped dimensions into (group, rest) so that atoms match.
-        let group = |s: &mut Self, t: &mut Tv, dim: i64, g: i64| -> Result<(), String> {
-            let d = dim as usize;
-            if g > 1 {
-                let mut sizes: SmallVec<[i64; 6]> =
-                    t.dims.iter().map(|a| s.st.dim_size(a)).collect();
-                let n = sizes[d];
-                sizes[d] = g;
-                sizes.insert(d + 1, n / g);
-                let r = s.st.reshape(t, &sizes).ok_or(REACH)?;
-                let mut dims = r.dims;
-                let minor = dims.remove(d + 1);
-                dims[d].extend(minor);
-                *t = Tv { val: r.val, dims };
-            }
-            Ok(())
-        };
-        let spatial = c.window.len();
-        let mut bound: SmallVec<[Ax; 8]> = SmallVec::new();
-        let mut y_dims: Vec<Atoms> = Vec::new();
-        for s in 0..spatial {
-            let w = &c.window[s];
-            let (xd, kd) = (c.input_spatial[s] as usize, c.kernel_spatial[s] as usize);
-            // Base dilation and padding of the input.
-            let rank = x.dims.len();
-            let mut conf = vec![scalify_ir::PadDim::default(); rank];
-            conf[xd] = scalify_ir::PadDim {
-                low: w.pad_low,
-                high: w.pad_high,
-                interior: w.base_dilation - 1,
-            };
-            x = self.pad_with(&x, &zero, &conf, acc)?;
-            let padded = self.st.dim_size(&x.dims[xd]);
-            let n_out = out_sizes[c.output_spatial[s] as usize];
-            let y = self.st.fresh_dims(&[n_out]).remove(0);
-            let v = self.st.fresh_dims(&[w.size]).remove(0);
-            let mut parts: SmallVec<[(i64, scalify_terms::LinId); 2]> = SmallVec::new();
-            if let Some(&a) = y.first() {
-                parts.push((w.stride, Lins::plain(a)));
-            }
-            if let Some(&a) = v.first() {
-                parts.push((w.window_dilation, Lins::plain(a)));
-            }
-            let at = self.st.lins.combine(&parts).ok_or(REACH)?;
-            let (lo, hi) = self.st.lins.range(at);
-            if n_out > 0 && (lo < 0 || hi >= padded.max(1)) {
-                return Err("window leaves the padded input".to_owned());
-            }
-            self.st.index_dim(&mut x, xd, at).ok_or(REACH)?;
-            let mut kat = match v.first() {
-                Some(&a) => Lins::plain(a),
-                None => self.st.lins.constant(0),
-            };
-            if w.reversal {
-                let top = self.st.lins.constant(w.size - 1);
-                kat = self.st.lins.combine(&[(1, top), (-1, kat)]).ok_or(REACH)?;
-            }
-            self.st.index_dim(&mut k, kd, kat).ok_or(REACH)?;
-            bound.extend(v.iter().copied());
-            y_dims.push(y);
-        }
-        let (xb, xf) = (c.input_batch as usize, c.input_feature as usize);
-        let (ki, ko) = (c.kernel_input_feature as usize, c.kernel_output_feature as usize);
-        group(self, &mut x, xf as i64, fg)?;
-        group(self, &mut x, xb as i64, bg)?;
-        group(self, &mut k, ko as i64, fg.max(bg))?;
-        if fg > 1 && bg > 1 {
-            return Err("feature and batch groups together".to_owned());
-        }
-        // Group atoms of the input are those of the kernel's output features.
-        let g = fg.max(bg);
-        let mut map: SmallVec<[(Ax, Ax); 8]> = SmallVec::new();
-        let take_group = |st: &scalify_terms::Store, d: &Atoms, g: i64| -> Option<usize> {
-            let mut p = 1;
-            for (n, &a) in d.iter().enumerate() {
-                if p == g {
-                    return Some(n);
-                }
-                p *= st.lins.size(a);
-            }
-            (p == g).then_some(d.len())
-        };
-        let mut k_out: Atoms = k.dims[ko].clone();
-        let mut x_batch: Atoms = x.dims[xb].clone();
-        let mut x_feat: Atoms = x.dims[xf].clone();
-        if g > 1 {
-            let side = if fg > 1 { &mut x_feat } else { &mut x_batch };
-            let (p, q) = (
-                take_group(self.st, side, g).ok_or("group splits clash")?,
-                take_group(self.st, &k_out, g).ok_or("group splits clash")?,
-            );
-            let (xs, ks): (Atoms, Atoms) = (side[..p].into(), k_out[..q].into());
-            if xs.len() != ks.len()
-                || xs.iter().zip(&ks).any(|(&a, &b)| self.st.lins.size(a) != self.st.lins.size(b))
-            {
-                return Err("group splits clash".to_owned());
-            }
-            map.extend(ks.iter().copied().zip(xs.iter().copied()));
-            side.drain(..p);
-        }
-        // Contract features.
-        x.dims[xf] = x_feat.clone();
-        self.st.refine(&mut x, xf, &mut k, ki).ok_or("dimension splits clash")?;
-        self.st.pair_atoms(&k.dims[ki], &x.dims[xf], &mut map).ok_or(REACH)?;
-        bound.extend(x.dims[xf].iter().copied());
-        self.st.rename(&mut k, &map).ok_or(REACH)?;
-        k_out = k.dims[ko].clone();
-        let val = self.st.dot(dt, &x.val, &k.val, &bound).ok_or(REACH)?;
-        let val = if acc.is_int() { self.checked(val, acc)? } else { val };
-        let val = self.convert(acc, out, &val)?;
-        let mut dims: SmallVec<[Atoms; 4]> = SmallVec::from_elem(Atoms::new(), out_sizes.len());
-        dims[c.output_batch as usize] = x_batch;
-        dims[c.output_feature as usize] = k_out;
-        for (s, y) in y_dims.into_iter().enumerate() {
-            dims[c.output_spatial[s] as usize] = y;
-        }
-        Ok(Tv { val, dims })
     }
 
     pub(super) fn lift_gather(&mut self, i: InstrId, x: &Tv, idx: &Tv) -> Result<Tv, String> {

@@ -6,7 +6,7 @@ use crate::tv::{Atoms, Tv, TvOps};
 use scalify_claim::{
     NamedMesh, Placement, parse_manual_axes, parse_sdy_meshes, parse_sdy_shardings,
 };
-use scalify_ir::{InstrId, Module};
+use scalify_ir::{ArrayShape, DType, InstrId, Module, Shape};
 use scalify_terms::{Lins, Subst};
 use smallvec::SmallVec;
 
@@ -52,6 +52,38 @@ impl Lifter<'_> {
             self.dynamic_cut_at(&mut t, k, start, len).ok_or("index arithmetic is out of reach")?;
         }
         t.val = self.st.norm(t.val);
+        Ok(t)
+    }
+
+    /// A global input that does not split evenly, up to whole tiles: what a
+    /// device holds beyond the end is unknown.
+    pub(crate) fn padded_to_tiles(
+        &mut self,
+        t: &Tv,
+        p: &Placement,
+        dtype: DType,
+    ) -> Result<Tv, String> {
+        let mut t = t.clone();
+        for (k, d) in p.dims.iter().enumerate() {
+            let tiles = i64::from(d.tiles);
+            if tiles <= 1 || !d.sections.is_empty() {
+                continue;
+            }
+            let n = self.st.dim_size(&t.dims[k]);
+            let more = (n + tiles - 1) / tiles * tiles - n;
+            if n == 0 || more == 0 {
+                continue;
+            }
+            let mut sizes: SmallVec<[i64; 6]> =
+                t.dims.iter().map(|d| self.st.dim_size(d)).collect();
+            sizes[k] = more;
+            let shape = Shape::Array(ArrayShape::new(dtype, sizes.iter().copied()));
+            let Lv::T(rest) = self.unknown_of(&shape) else {
+                return Err("an input is no array".to_owned());
+            };
+            sizes[k] = n + more;
+            t = self.join(t.val.dt, &[(n, t.clone()), (more, rest)], k, &sizes)?;
+        }
         Ok(t)
     }
 

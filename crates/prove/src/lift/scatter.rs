@@ -1,12 +1,25 @@
-//! Scatter: `operand + sum_b [b lands here] update_b`; other combiners on
-//! whole arrays.
+//! Scatter: `operand + sum_b [b lands here] update_b`, likewise for maxima;
+//! other combiners fold the updates that land on an element in order.
 
 use super::{Lifter, Lv, dt_of};
 use crate::lift::reduce::Monoid;
 use crate::tv::{Atoms, Tv, TvOps};
-use scalify_ir::{Attrs, InstrId};
-use scalify_terms::{Ax, Dt, Lins, Val};
+use scalify_ir::{Attrs, CompId, DType, InstrId};
+use scalify_terms::{Ax, Coef, Dt, Lins, Val};
 use smallvec::SmallVec;
+
+/// Updates, where they land, and the operand.
+struct Landing {
+    x: Tv,
+    /// Over `dims` (those that are windows) and `bound`.
+    update: Val,
+    /// Over `dims` (those that are indexed) and `bound`.
+    hit: Val,
+    /// Atoms that count the updates, major first.
+    bound: SmallVec<[Ax; 8]>,
+    /// Dimensions of the result.
+    dims: SmallVec<[Atoms; 4]>,
+}
 
 const REACH: &str = "index arithmetic is out of reach";
 
@@ -15,21 +28,83 @@ impl Lifter<'_> {
         let m = self.m;
         let ins = m.instr(i);
         let body = *ins.calls.first().ok_or("scatter without combiner")?;
-        if v.len() != 3 || self.monoid(body) != Some(Monoid::Add) || !self.st.rules.reals {
+        if v.len() != 3 {
             return self.lift_opaque(i, v);
         }
-        match self.scatter_add(i, v) {
+        match self.scattered(i, body, v) {
             Ok(t) => Ok(Lv::T(t)),
             Err(_) => self.lift_opaque(i, v),
         }
     }
 
-    fn scatter_add(&mut self, i: InstrId, v: &[Lv]) -> Result<Tv, String> {
-        let (sizes, d) = self.array(i)?;
+    fn scattered(&mut self, i: InstrId, body: CompId, v: &[Lv]) -> Result<Tv, String> {
+        let (_, d) = self.array(i)?;
         let dt = dt_of(d);
-        if dt == Dt::INT || dt == Dt::BOOL {
-            return Err("integer scatter".to_owned());
+        let Landing { mut x, update, hit, bound, dims } = self.landing(i, v)?;
+        let op = self.monoid(body).filter(|_| d.is_float());
+        let mut landed = match op {
+            Some(Monoid::Add) if self.st.rules.reals => {
+                Tv { val: self.select_sum(dt, &hit, &update, &bound)?, dims }
+            }
+            Some(Monoid::Max | Monoid::Min) => {
+                let low = self.st.special(dt, scalify_terms::arith::NEG_INF);
+                let max = op == Some(Monoid::Max);
+                let away = if max { low } else { self.st.scale(&low, Coef::NEG).ok_or(REACH)? };
+                let u = self.st.select(dt, &hit, &update, &away).ok_or(REACH)?;
+                let r = if max {
+                    self.st.max_over(dt, &u, &bound)
+                } else {
+                    self.st.min_over(dt, &u, &bound)
+                };
+                Tv { val: r.ok_or(REACH)?, dims }
+            }
+            _ => return self.folded(body, d, Landing { x, update, hit, bound, dims }),
+        };
+        for _ in 0..2 {
+            self.st.align(&mut landed, &mut x).ok_or("dimension splits clash")?;
         }
+        let both = [x.val, landed.val];
+        let val = match op {
+            Some(Monoid::Max) => self.st.max(dt, &both),
+            Some(Monoid::Min) => self.st.min(dt, &both),
+            _ => self.st.add(dt, &both),
+        };
+        Ok(Tv { val: val.ok_or(REACH)?, dims: landed.dims })
+    }
+
+    /// An element as a function of itself and of all updates, in order, with
+    /// whether they land on it.
+    fn folded(&mut self, body: CompId, d: DType, l: Landing) -> Result<Tv, String> {
+        let Landing { mut x, update, hit, bound, dims } = l;
+        let dt = dt_of(d);
+        // The predicate gives the place its atoms.
+        let mut place = Tv { val: hit, dims: dims.clone() };
+        let mut landed = Tv { val: update, dims };
+        for _ in 0..2 {
+            self.st.align(&mut place, &mut landed).ok_or("dimension splits clash")?;
+            self.st.align(&mut place, &mut x).ok_or("dimension splits clash")?;
+        }
+        self.st.align(&mut place, &mut landed).ok_or("dimension splits clash")?;
+        let comp = self.m.comp(body);
+        let sets = match self.m.instr(comp.root).attrs {
+            Attrs::Parameter(k) => k == 1,
+            _ => false,
+        };
+        if sets && bound.is_empty() {
+            let val = self.st.select(dt, &place.val, &landed.val, &x.val).ok_or(REACH)?;
+            return Ok(Tv { val, dims: place.dims });
+        }
+        let key = if sets { "set".into() } else { self.comp_key(body) };
+        let f = self.st.sym(&format!("scatter-fold|{key}|{d}"));
+        let args = [x.val, place.val, landed.val];
+        let val = self.st.opaque(f, dt, &args, &bound, &[]);
+        Ok(Tv { val, dims: place.dims })
+    }
+
+    /// What is scattered where. `Err`: windows wider than one index on a
+    /// dimension that is indexed.
+    fn landing(&mut self, i: InstrId, v: &[Lv]) -> Result<Landing, String> {
+        let (sizes, _) = self.array(i)?;
         let Attrs::Scatter(s) = &self.m.instr(i).attrs else {
             return Err("scatter without dimensions".to_owned());
         };
@@ -107,14 +182,7 @@ impl Lifter<'_> {
             .flat_map(|&k| idx.dims[k].iter().copied())
             .filter(|a| !not_bound.contains(a))
             .collect();
-        let p = self.st.and(&preds);
-        let sum = self.select_sum(dt, &p, &u.val, &bound)?;
-        let mut landed = Tv { val: sum, dims };
-        let mut x = x;
-        for _ in 0..2 {
-            self.st.align(&mut landed, &mut x).ok_or("dimension splits clash")?;
-        }
-        let val = self.st.add(dt, &[x.val, landed.val]).ok_or(REACH)?;
-        Ok(Tv { val, dims: landed.dims })
+        let hit = self.st.and(&preds);
+        Ok(Landing { x, update: u.val, hit, bound, dims })
     }
 }

@@ -46,6 +46,20 @@ impl Lifter<'_> {
             };
             t = self.pad_with(&t, &init, &conf, d)?;
             let padded = self.st.dim_size(&t.dims[k]);
+            // Windows side by side are a dimension of a reshape.
+            if w.window_dilation == 1
+                && w.stride == w.size
+                && w.size > 0
+                && out[k].checked_mul(w.size) == Some(padded)
+            {
+                let mut sizes: SmallVec<[i64; 6]> =
+                    t.dims.iter().map(|d| self.st.dim_size(d)).collect();
+                sizes[k] = out[k];
+                sizes.insert(k + 1, w.size);
+                t = self.st.reshape(&t, &sizes).ok_or(REACH)?;
+                bound.extend(t.dims.remove(k + 1));
+                continue;
+            }
             let y = self.st.fresh_dims(&[out[k]]).remove(0);
             let u = self.st.fresh_dims(&[w.size]).remove(0);
             let mut parts: SmallVec<[_; 2]> = SmallVec::new();
