@@ -18,3 +18,4 @@ pub mod nan;
 pub mod pairing;
 pub mod report;
 pub mod sample;
+pub mod symbolic;

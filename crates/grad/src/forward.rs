@@ -4,8 +4,9 @@
 use crate::activity::{Tree, flat_op, smooth};
 use crate::control::{Branches, Loop};
 use crate::emit::{Emit, Res, internal, plain, prune};
+use crate::update::{Output, adam};
 use crate::{GradError, Options};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use scalify_ir::{
     Attrs, CompId, Comparison, InstrId, Instruction, Module, Opcode, Shape, Span, Symbol,
 };
@@ -38,15 +39,22 @@ pub(crate) struct Work<'a> {
     pub(crate) o: Options,
     active: Vec<bool>,
     copied: FxHashMap<CompId, CompId>,
+    /// What stands for an instruction.
+    replaced: FxHashMap<InstrId, InstrId>,
+    /// Source instructions without derivative.
+    constants: FxHashSet<InstrId>,
     /// Source instruction being treated.
     pub(crate) at: Option<InstrId>,
     depth: usize,
 }
 
-pub(crate) fn gradient(
+pub(crate) fn reference(
     m: &Module,
     loss: usize,
     wrt: &[usize],
+    outputs: &[Output],
+    replaced: &[(InstrId, usize)],
+    constants: &[InstrId],
     options: &Options,
 ) -> Result<Module, GradError> {
     let mut w = Work {
@@ -55,10 +63,12 @@ pub(crate) fn gradient(
         o: *options,
         active: Vec::new(),
         copied: FxHashMap::default(),
+        replaced: FxHashMap::default(),
+        constants: constants.iter().copied().collect(),
         at: None,
         depth: 0,
     };
-    let made = w.whole(loss, wrt);
+    let made = w.whole(loss, wrt, outputs, replaced);
     let at = w.at;
     match made {
         Ok(entry) => {
@@ -77,7 +87,13 @@ pub(crate) fn gradient(
 }
 
 impl Work<'_> {
-    fn whole(&mut self, loss: usize, wrt: &[usize]) -> Res<CompId> {
+    fn whole(
+        &mut self,
+        loss: usize,
+        wrt: &[usize],
+        outputs: &[Output],
+        replaced: &[(InstrId, usize)],
+    ) -> Res<CompId> {
         let src = self.src;
         let entry = src.entry_comp();
         let name = src.str(entry.name).to_owned();
@@ -112,7 +128,7 @@ impl Work<'_> {
             self.set_active(leaf);
         }
         let mut tape = Tape::new();
-        let out = self.computation(src.entry, args, &mut tape)?;
+        let out = self.computation(src.entry, args.clone(), &mut tape)?;
         self.at = None;
         let leaves = out.flat();
         let l = *leaves.get(loss).ok_or_else(|| {
@@ -128,16 +144,48 @@ impl Work<'_> {
         self.backward(&tape, &mut cts)?;
         self.at = None;
         self.e.metadata = None;
-        let mut result = vec![l];
+        let mut gradients = Vec::new();
         for &k in wrt {
-            let g = match cts.get(&inputs[k]) {
+            gradients.push(match cts.get(&inputs[k]) {
                 Some(&g) => g,
                 None => {
                     let a = self.e.array(inputs[k])?;
                     self.e.full(&a, 0.0)?
                 }
-            };
-            result.push(g);
+            });
+        }
+        // The program again, now with the derivatives in it.
+        let mut own = Vec::new();
+        if outputs.iter().any(|o| matches!(o, Output::Own(_))) {
+            for &(i, k) in replaced {
+                let g = *gradients
+                    .get(k)
+                    .ok_or_else(|| internal(format!("gradient {k}"), "one that exists"))?;
+                self.replaced.insert(i, g);
+            }
+            self.active.clear();
+            own = self.computation(src.entry, args, &mut Tape::new())?.flat();
+            self.at = None;
+        }
+        let missing = || internal("an output that names no input or output", "one that exists");
+        let mut result = Vec::new();
+        for o in outputs {
+            result.push(match *o {
+                Output::Loss => l,
+                Output::Gradient(k) => *gradients.get(k).ok_or_else(missing)?,
+                Output::Step { k, rate } => {
+                    let g = *gradients.get(k).ok_or_else(missing)?;
+                    let d = self.e.scaled(g, rate)?;
+                    self.e.sub(inputs[wrt[k]], d)?
+                }
+                Output::Adam { k, first, second, by, part } => {
+                    let g = *gradients.get(k).ok_or_else(missing)?;
+                    let m = *inputs.get(first).ok_or_else(missing)?;
+                    let v = *inputs.get(second).ok_or_else(missing)?;
+                    adam(&mut self.e, inputs[wrt[k]], g, (m, v), &by, part)?
+                }
+                Output::Own(k) => *own.get(k).ok_or_else(missing)?,
+            });
         }
         let root = self.e.tuple(&result)?;
         self.e.end(root)
@@ -268,6 +316,14 @@ impl Work<'_> {
                 .collect::<Option<Vec<Val>>>()
                 .ok_or_else(|| internal("an operand after its user", "operands first"))?;
             let v = match &i.attrs {
+                _ if self.replaced.contains_key(&id) => {
+                    let g = self.replaced[&id];
+                    let (a, b) = (self.e.array(g)?, plain(src.shape(id)));
+                    if !b.as_array().is_some_and(|b| b.same(&a)) {
+                        return Err(internal(format!("a gradient of shape {a}"), b.to_string()));
+                    }
+                    Tree::Leaf(g)
+                }
                 Attrs::Parameter(n) => args
                     .get(*n as usize)
                     .cloned()
@@ -386,7 +442,7 @@ impl Work<'_> {
     /// Puts an operation on the tape if a derivative may go through it.
     fn record(&mut self, at: InstrId, out: InstrId, v: &Val, ins: &[InstrId], tape: &mut Tape) {
         let op = self.e.m.instr(out).opcode;
-        if flat_op(op) || !ins.iter().any(|&x| self.is_active(x)) {
+        if flat_op(op) || self.constants.contains(&at) || !ins.iter().any(|&x| self.is_active(x)) {
             return;
         }
         let leaves = v.flat();

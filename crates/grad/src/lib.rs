@@ -35,10 +35,12 @@ mod emit;
 pub mod forward;
 pub mod rules;
 mod trips;
+pub mod update;
 
 pub use emit::prune;
+pub use update::{Adam, AdamPart, Output};
 
-use scalify_ir::{Module, Opcode, Span};
+use scalify_ir::{InstrId, Module, Opcode, Span};
 
 /// Which gradient an operand of a maximum or minimum gets where both are equal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -107,5 +109,26 @@ pub fn gradient(
     wrt: &[usize],
     options: &Options,
 ) -> Result<Module, GradError> {
-    forward::gradient(m, loss, wrt, options)
+    let outputs: Vec<Output> =
+        std::iter::once(Output::Loss).chain((0..wrt.len()).map(Output::Gradient)).collect();
+    reference(m, loss, wrt, &outputs, &[], &[], options)
+}
+
+/// As [`gradient`], with outputs of one's choice. `replaced` names instructions
+/// of the entry of `m` and the input (counted in `wrt`) whose derivative stands
+/// in their place where [`Output::Own`] is computed. `constants` names
+/// instructions, of any computation, through which no derivative passes.
+///
+/// # Errors
+/// Those of [`gradient`]; outputs whose parts do not fit together.
+pub fn reference(
+    m: &Module,
+    loss: usize,
+    wrt: &[usize],
+    outputs: &[Output],
+    replaced: &[(InstrId, usize)],
+    constants: &[InstrId],
+    options: &Options,
+) -> Result<Module, GradError> {
+    forward::reference(m, loss, wrt, outputs, replaced, constants, options)
 }

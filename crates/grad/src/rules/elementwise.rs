@@ -3,7 +3,7 @@
 use crate::Ties;
 use crate::emit::{Res, internal};
 use crate::forward::{Cotangents, Work};
-use scalify_ir::{Attrs, Comparison, InstrId, Opcode};
+use scalify_ir::{Attrs, Comparison, DType, InstrId, Opcode};
 
 impl Work<'_> {
     pub(super) fn elementwise(
@@ -40,6 +40,16 @@ impl Work<'_> {
                 Ok(())
             }
             (Divide, &[x, y]) => {
+                if let Some(v) = self.logistic(x, y) {
+                    // Written out; y (1 - y) does not overflow where exp does.
+                    let a = self.e.array(out)?;
+                    let one = self.e.full(&a, 1.0)?;
+                    let r = self.e.sub(one, out)?;
+                    let d = self.e.mul(out, r)?;
+                    let g = self.e.mul(ct, d)?;
+                    let g = self.e.neg(g)?;
+                    return self.accumulate(cts, v, g);
+                }
                 let g = self.e.div(ct, y)?;
                 self.accumulate(cts, x, g)?;
                 if self.is_active(y) {
@@ -128,11 +138,13 @@ impl Work<'_> {
                 e.div(ct, d)
             }
             Tanh => {
-                // 1 - y^2
+                // (1 - y)(1 + y), without cancellation.
                 let a = e.array(out)?;
-                let (one, yy) = (e.full(&a, 1.0)?, e.mul(out, out)?);
-                let d = e.sub(one, yy)?;
-                e.mul(ct, d)
+                let one = e.full(&a, 1.0)?;
+                let d = e.sub(one, out)?;
+                let g = e.mul(ct, d)?;
+                let h = e.mul(g, out)?;
+                e.add(g, h)
             }
             Logistic => {
                 let a = e.array(out)?;
@@ -219,6 +231,37 @@ impl Work<'_> {
                 "an operation with a rule (docs/NUMBERS.md lists them)",
             )),
         }
+    }
+
+    /// The `v` of `1 / (1 + exp(v))`.
+    fn logistic(&self, x: InstrId, y: InstrId) -> Option<InstrId> {
+        let m = &self.e.m;
+        let one = |mut i: InstrId| {
+            while matches!(m.instr(i).opcode, Opcode::Broadcast | Opcode::Reshape) {
+                i = *m.instr(i).operands.first()?;
+            }
+            let l = m.literal(i)?;
+            let a = l.shape.as_array()?;
+            let b = l.bytes()?;
+            let is = match a.dtype {
+                DType::F32 => b == 1f32.to_le_bytes(),
+                DType::F64 => b == 1f64.to_le_bytes(),
+                DType::Bf16 => b == [0x80, 0x3f],
+                DType::F16 => b == [0x00, 0x3c],
+                _ => false,
+            };
+            is.then_some(())
+        };
+        one(x)?;
+        let sum = m.instr(y);
+        let &[a, b] = &sum.operands[..] else { return None };
+        let e = match (sum.opcode, one(a), one(b)) {
+            (Opcode::Add, Some(()), _) => b,
+            (Opcode::Add, _, Some(())) => a,
+            _ => return None,
+        };
+        let e = m.instr(e);
+        (e.opcode == Opcode::Exponential).then(|| e.operands.first().copied())?
     }
 
     fn power(
