@@ -177,10 +177,23 @@ pub(crate) fn run(a: &GradcheckArgs) -> anyhow::Result<Exit> {
     };
     if !a.symbolic {
         let out = outputs(g, &pg, &x, options.limits)?;
+        let (mut pairs, mut options) = (pairs, options);
+        if let (Ok((plan, _)), true) = (&planned, other.is_some()) {
+            // What the first program's outputs are, those of the second are.
+            for t in &plan.targets {
+                let made = matches!(t.what, What::Own(_) | What::Adam(_));
+                if let Some(q) = pairs.iter_mut().find(|q| q.0 == t.output && !made) {
+                    q.1 = vec![t.input];
+                }
+                if let (What::Step(r), None) = (&t.what, options.rate) {
+                    options.rate = Some(*r);
+                }
+            }
+        }
         let mut found = check(&m, &p, &x, loss, &out, &pairs, &options)?;
         if let Ok((plan, right)) = &planned {
             let compared = plan.compare(&m, &p, g, &pg, &x, &derive)?;
-            settle(&mut found, plan, *right, &compared);
+            settle(&mut found, plan, *right, &compared, other.is_some());
         }
         report.verdict = found.verdict;
         report.numeric = Some(found);
@@ -287,8 +300,14 @@ fn worst(a: Verdict, b: Verdict) -> Verdict {
 
 /// Outputs that finite differences say nothing about, because an optimizer made
 /// them, against what it makes of the derivative.
-fn settle(found: &mut Found, plan: &Plan, right: Verdict, compared: &[symbolic::Compared]) {
-    let declared = plan.targets.iter().any(|t| matches!(t.what, What::Adam(_)));
+fn settle(
+    found: &mut Found,
+    plan: &Plan,
+    right: Verdict,
+    compared: &[symbolic::Compared],
+    two: bool,
+) {
+    let declared = two || plan.targets.iter().any(|t| matches!(t.what, What::Adam(_)));
     for c in compared {
         let Some(t) = plan.targets.get(c.target) else { continue };
         let made = matches!(t.what, What::Own(_) | What::Adam(_));

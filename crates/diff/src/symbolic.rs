@@ -19,6 +19,7 @@ use scalify_prove::outcome::{Grade, Verdict};
 use scalify_prove::problem::{Problem, output_shapes};
 use scalify_refute::evaluate::{self, Inputs, RunLimits};
 use serde::{Serialize, Serializer};
+use std::time::{Duration, Instant};
 
 /// How optimizers move parameters, where it is declared.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -630,6 +631,21 @@ impl Plan {
         scalify_grad::reference(m, self.loss, &self.wrt, &self.outputs, r, c, o).map_err(bad)
     }
 
+    /// With one target.
+    fn only(&self, k: usize) -> Plan {
+        Plan {
+            targets: vec![self.targets[k].clone()],
+            open: Vec::new(),
+            derivative: self.derivative.clone(),
+            wrt: self.wrt.clone(),
+            outputs: vec![self.outputs[k]],
+            other: vec![self.other[k].clone()],
+            replaced: self.replaced.clone(),
+            constants: self.constants.clone(),
+            loss: self.loss,
+        }
+    }
+
     /// With steps taken to be what the program makes of its own gradients.
     fn instead(&self) -> Option<Plan> {
         let mut p = Plan {
@@ -704,7 +720,24 @@ impl Plan {
         search: &scalify_refute::Options,
         o: &Options,
     ) -> Result<Vec<Proof>, DiffError> {
+        let start = Instant::now();
+        let left = |limit: Option<Duration>| limit.map(|t| t.saturating_sub(start.elapsed()));
         let mut proofs = self.tried(m, p, g, claim, prover, search, o)?;
+        let open = |q: &Proof| q.verdict == Verdict::Unknown;
+        if self.targets.len() > 1 && proofs.iter().any(open) {
+            // One by one: others that are wrong do not stand in the way.
+            for k in 0..proofs.len() {
+                let time = left(prover.time_limit);
+                if !open(&proofs[k]) || time.is_some_and(|t| t.is_zero()) {
+                    continue;
+                }
+                let prover = scalify_prove::Options { time_limit: time, ..*prover };
+                let one = self.only(k).tried(m, p, g, claim, &prover, search, o)?;
+                if let Some(one) = one.into_iter().next().filter(|q| !open(q)) {
+                    proofs[k] = one;
+                }
+            }
+        }
         if self.constants.is_empty() || proofs.iter().all(|p| p.verdict != Verdict::Proved) {
             return Ok(proofs);
         }
