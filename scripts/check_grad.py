@@ -334,11 +334,15 @@ def check(scalify):
     bad = done = 0
     with tempfile.TemporaryDirectory() as d:
         for name, (f, xs) in CASES.items():
-            src, out = pathlib.Path(d) / "f.hlo", pathlib.Path(d) / "g.hlo"
+            src, back, out = (pathlib.Path(d) / n for n in ("f.hlo", "j.hlo", "g.hlo"))
             src.write_text(text(f, xs))
-            wrt = [a for k in range(len(xs)) for a in ("--wrt", str(k))]
-            r = subprocess.run([scalify, "grad", str(src), *wrt, "-o", str(out)], capture_output=True, text=True)
-            if r.returncode:
+            back.write_text(text(jax.grad(f, tuple(range(len(xs)))), xs))
+            out.unlink(missing_ok=True)
+            pairs = [a for k in range(len(xs)) for a in ("--grad", f"{k}={k}")]
+            r = subprocess.run(
+                [scalify, "gradcheck", src, back, *pairs, "--outputs", "gradient", "--numeric",
+                 "--save-gradient", out], capture_output=True, text=True)
+            if not out.exists():
                 print(f"{name}: {r.stderr.strip()}")
                 bad += 1
                 continue
