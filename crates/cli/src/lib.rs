@@ -20,6 +20,7 @@ mod numeric;
 mod output;
 mod progress;
 mod recheck;
+mod reduce;
 mod replay;
 mod reports;
 mod run;
@@ -85,6 +86,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Recheck(a) => recheck::run(a),
         Command::Diff(a) => diff::run(a),
         Command::NanTrace(a) => nan_trace::run(a),
+        Command::Reduce(a) => reduce::run(a),
         Command::Gradcheck(a) => gradcheck::run(a),
         Command::Instrument(a) => instrument::run(a),
         Command::Completions { shell } => {
