@@ -396,7 +396,7 @@ pub fn prune(m: &Module) -> Module {
         }
         for &i in comp.instrs.iter().rev() {
             let ins = m.instr(i);
-            live[i.0 as usize] |= side_effect(ins);
+            live[i.0 as usize] |= side_effect(m, ins);
             if !live[i.0 as usize] {
                 continue;
             }
@@ -447,10 +447,11 @@ pub fn prune(m: &Module) -> Module {
     out
 }
 
-fn side_effect(i: &Instruction) -> bool {
+fn side_effect(m: &Module, i: &Instruction) -> bool {
     use Opcode::*;
     match (&i.attrs, i.opcode) {
-        (Attrs::CustomCall(c), _) => c.has_side_effect,
+        // Borders of manual regions are marked, but only change shapes.
+        (Attrs::CustomCall(c), _) => c.has_side_effect && !m.str(c.target).starts_with("xla.sdy."),
         (_, Send | SendDone | Recv | RecvDone | Infeed | Outfeed) => true,
         _ => false,
     }

@@ -33,7 +33,7 @@ impl Refuted {
 
     /// The fault that a decision blames first, if it is a known kind.
     pub fn code_of(d: &Decision) -> Option<&'static str> {
-        d.outcome.frontier.first().map(|f| f.code).filter(|c| *c != "unrelated")
+        d.outcome.frontier.first().map(|f| f.code).filter(|c| !["unrelated", "differs", "not-lifted"].contains(c))
     }
 }
 

@@ -53,6 +53,26 @@ pub fn outputs(m: &Module) -> Vec<InstrId> {
     }
 }
 
+/// The same program with a result tuple that is made in the entry.
+pub fn spread(m: &Module) -> Module {
+    let root = m.entry_comp().root;
+    let Shape::Tuple(t) = m.shape(root).clone() else { return m.clone() };
+    if m.instr(root).opcode == Opcode::Tuple {
+        return m.clone();
+    }
+    let mut n = m.clone();
+    let entry = n.entry.0 as usize;
+    let mut parts = Vec::new();
+    for (k, s) in t.into_iter().enumerate() {
+        let name = fresh(&[&n], "part.", n.instrs.len());
+        let a = Attrs::TupleIndex(k as i64);
+        let p = push(&mut n, &name, Opcode::GetTupleElement, a, &[root], s);
+        n.comps[entry].instrs.push(p);
+        parts.push(p);
+    }
+    returning(&n, &parts)
+}
+
 /// The program that returns these instructions of its entry; one alone as it is.
 pub fn returning(m: &Module, outs: &[InstrId]) -> Module {
     let mut n = m.clone();

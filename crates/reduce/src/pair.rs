@@ -2,13 +2,14 @@
 //!
 //! The prover says which values are equal and how those of the second program
 //! are laid out. Where a value of each is equal, both become a parameter with
-//! that layout; results are replaced by earlier values only if all other
-//! operands are proved equal. So nothing new can differ.
+//! that layout; results are replaced by operands of the same operation, where the
+//! others are proved equal or are made by the same operations too. So what
+//! differs is what differed.
 
 use crate::edits::{fresh, inlined, outputs, parameters, returning, subsets, unused, without_parameters};
 use crate::{Run, State};
 use scalify_claim::{Claim, Mesh, PartitionSpec, Selector};
-use scalify_ir::{InstrId, Module, Opcode};
+use scalify_ir::{Attrs, InstrId, Module, Opcode};
 use scalify_prove::outcome::{DimRelation, Outcome, Related, Relation, Standing};
 use std::time::Duration;
 
@@ -99,6 +100,8 @@ fn cut(s: &State, k: &Known, at: &[(InstrId, InstrId, PartitionSpec)]) -> State 
         next = name["cut_".len()..].parse::<usize>().map_or(next, |k| k + 1);
         left.push((*x, name.clone()));
         right.push((*y, name.clone()));
+        // A name may have been in use before.
+        claim.inputs.retain(|i| i.0 != Selector::Name(name.clone()));
         if q.dims.iter().any(|d| !d.is_empty()) {
             claim.inputs.push((Selector::Name(name), q.clone()));
         }
@@ -273,6 +276,17 @@ fn peel(r: &mut Run<'_>) {
         let [a, b] = &r.state.modules[..] else { return };
         let (x, y) = (outputs(a), outputs(b));
         let (&[x], &[y]) = (&x[..], &y[..]) else { return };
+        let local = inside_border(b, y).and_then(|l| with_result(&r.state, x, l));
+        if local.is_some_and(|s| r.offer(s, "each device's own result")) {
+            continue 'next;
+        }
+        let [a, b] = &r.state.modules[..] else { return };
+        // A sum over devices completes the operation before it.
+        let y = match (a.instr(x).opcode, b.instr(y).opcode, b.instr(y).operands.first()) {
+            (Opcode::AllReduce, ..) => y,
+            (_, Opcode::AllReduce, Some(&o)) if b.instr(y).operands.len() == 1 => o,
+            _ => y,
+        };
         let (i, j) = (a.instr(x), b.instr(y));
         if i.opcode != j.opcode || i.operands.len() != j.operands.len() || i.operands.is_empty() {
             return;
@@ -282,14 +296,38 @@ fn peel(r: &mut Run<'_>) {
         let is = |p: InstrId, q: InstrId| all.iter().any(|e| e.0 == p && e.1 == q);
         let open: Vec<usize> =
             (0..i.operands.len()).filter(|&n| !is(i.operands[n], j.operands[n])).collect();
-        if let &[n] = &open[..] {
-            let s = with_result(&r.state, i.operands[n], j.operands[n]);
-            if s.is_some_and(|s| r.offer(s, "the operand that differs as the result")) {
+        // Several may differ, if they are made alike: any one of them.
+        let ops = |n: usize| {
+            let (p, q) = (a.instr(i.operands[n]), b.instr(j.operands[n]));
+            p.opcode == q.opcode && p.opcode != Opcode::Parameter
+        };
+        let alike = open.len() == 1 || open.iter().all(|&n| ops(n));
+        let tries: Vec<State> = open
+            .iter()
+            .filter(|_| alike)
+            .filter_map(|&n| with_result(&r.state, i.operands[n], j.operands[n]))
+            .collect();
+        for s in tries {
+            if r.offer(s, "an operand that differs as the result") {
                 continue 'next;
             }
         }
         return;
     }
+}
+
+/// The devices' value that a result of a manual region is put together from.
+fn inside_border(m: &Module, y: InstrId) -> Option<InstrId> {
+    let i = m.instr(y);
+    let (call, k) = match (i.opcode, &i.attrs) {
+        (Opcode::GetTupleElement, Attrs::TupleIndex(k)) => {
+            (m.instr(*i.operands.first()?), usize::try_from(*k).ok()?)
+        }
+        _ => (i, 0),
+    };
+    let Attrs::CustomCall(c) = &call.attrs else { return None };
+    let border = m.str(c.target) == "xla.sdy.LocalToGlobalShape";
+    border.then(|| call.operands.get(k).copied())?
 }
 
 /// Smaller dimensions.
