@@ -34,6 +34,25 @@ pub(crate) fn fresh(ms: &[&Module], stem: &str, from: usize) -> String {
     (from..).map(|k| format!("{stem}{k}")).find(|n| !taken(n)).unwrap_or_default()
 }
 
+/// Without what nothing needs; elements of tuples made in place are the values
+/// themselves.
+fn tidy(mut m: Module) -> Module {
+    for c in (0..m.comps.len() as u32).map(CompId) {
+        for i in m.comp(c).instrs.clone() {
+            let ins = m.instr(i);
+            let (Attrs::TupleIndex(k), Some(&t)) = (&ins.attrs, ins.operands.first()) else {
+                continue;
+            };
+            let made = m.instr(t);
+            let part = usize::try_from(*k).ok().and_then(|k| made.operands.get(k)).copied();
+            if let (Opcode::Tuple, Some(x)) = (made.opcode, part) {
+                redirect(&mut m, c, i, x);
+            }
+        }
+    }
+    prune(&m)
+}
+
 /// Headers speak of the old parameters and results.
 fn forget(m: &mut Module) {
     m.header.entry_layout = None;
@@ -89,7 +108,7 @@ pub fn returning(m: &Module, outs: &[InstrId]) -> Module {
         }
     };
     n.comps[entry].root = root;
-    prune(&n)
+    tidy(n)
 }
 
 fn redirect(m: &mut Module, c: CompId, from: InstrId, to: InstrId) {
@@ -124,14 +143,14 @@ pub fn parameters(m: &Module, cut: &[(InstrId, String)]) -> Module {
         c.instrs.insert(0, p);
         redirect(&mut n, entry, *x, p);
     }
-    prune(&n)
+    tidy(n)
 }
 
 /// `by` stands for `x` of computation `c`; of the same shape, before it.
 pub fn replaced(m: &Module, c: CompId, x: InstrId, by: InstrId) -> Module {
     let mut n = m.clone();
     redirect(&mut n, c, x, by);
-    prune(&n)
+    tidy(n)
 }
 
 /// A filled constant stands for `x`; `None` for what is no array of numbers.
@@ -158,7 +177,7 @@ pub fn filled(m: &Module, c: CompId, x: InstrId, one: bool) -> Option<Module> {
         b
     };
     redirect(&mut n, c, x, by);
-    Some(prune(&n))
+    Some(tidy(n))
 }
 
 /// A dense constant becomes one filled with its first element.
@@ -216,7 +235,7 @@ pub fn inlined(m: &Module, c: CompId, call: InstrId) -> Option<Module> {
     let at = comp.instrs.iter().position(|&x| x == call)?;
     comp.instrs.splice(at..at, list);
     redirect(&mut n, c, call, root);
-    Some(prune(&n))
+    Some(tidy(n))
 }
 
 /// Integer constants above 1 of a loop's condition become 1: one iteration,
@@ -271,7 +290,7 @@ pub fn without_parameters(m: &Module, gone: &[usize]) -> Module {
     for (k, p) in params.into_iter().enumerate() {
         n.instrs[p.0 as usize].attrs = Attrs::Parameter(k as u32);
     }
-    prune(&n)
+    tidy(n)
 }
 
 /// Computations in which values may be replaced: those that run once per call,

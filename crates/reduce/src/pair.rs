@@ -206,6 +206,7 @@ pub(crate) fn pass(r: &mut Run<'_>) {
             }
         }
     }
+    without_border(r);
     let count = |s: &State| outputs(&s.modules[0]).len();
     'outputs: loop {
         if count(&r.state) != outputs(&r.state.modules[1]).len() {
@@ -314,6 +315,23 @@ fn peel(r: &mut Run<'_>) {
         }
         return;
     }
+}
+
+/// Both return what each device has, where a manual region ends.
+fn without_border(r: &mut Run<'_>) {
+    let [a, b] = &r.state.modules[..] else { return };
+    let (x, y) = (outputs(a), outputs(b));
+    if y.len() < 2 || x.len() != y.len() {
+        return;
+    }
+    let local: Vec<InstrId> = y.iter().map(|&y| inside_border(b, y).unwrap_or(y)).collect();
+    if local == y {
+        return;
+    }
+    let mut claim = r.state.claim.clone();
+    claim.outputs.clear();
+    let s = State { modules: vec![a.clone(), returning(b, &local)], claim };
+    r.offer(s, "each device's own results");
 }
 
 /// The devices' value that a result of a manual region is put together from.
