@@ -178,14 +178,16 @@ pub(crate) fn run(a: &GradcheckArgs) -> anyhow::Result<Exit> {
     if !a.symbolic {
         let out = outputs(g, &pg, &x, options.limits)?;
         let (mut pairs, mut options) = (pairs, options);
-        if let (Ok((plan, _)), true) = (&planned, other.is_some()) {
-            // What the first program's outputs are, those of the second are.
+        if let Ok((plan, _)) = &planned {
+            // Which input an output belongs to; and what the first program's
+            // outputs are, those of the second are.
             for t in &plan.targets {
                 let made = matches!(t.what, What::Own(_) | What::Adam(_));
                 if let Some(q) = pairs.iter_mut().find(|q| q.0 == t.output && !made) {
                     q.1 = vec![t.input];
                 }
-                if let (What::Step(r), None) = (&t.what, options.rate) {
+                let two = other.is_some();
+                if let (What::Step(r), None, true) = (&t.what, options.rate, two) {
                     options.rate = Some(*r);
                 }
             }

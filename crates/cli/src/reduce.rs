@@ -149,7 +149,9 @@ impl Watch for Say<'_> {
             let end = if self.line { "\x1b[K" } else { "\n" };
             let start = if self.line { "\r" } else { "" };
             let (now, first, tried) = (s.size(), self.first, self.tried);
-            output::stderr(&format!("{start}{now} of {first} instructions, {tried} tried: {what}{end}"));
+            output::stderr(&format!(
+                "{start}{now} of {first} instructions, {tried} tried: {what}{end}"
+            ));
         }
     }
 
@@ -191,8 +193,7 @@ pub(crate) fn run(a: &ReduceArgs) -> anyhow::Result<Exit> {
             let dir = a.output.join("candidate");
             std::fs::create_dir_all(&dir)
                 .with_context(|| format!("cannot create {}", dir.display()))?;
-            let shell =
-                Shell { command: t.clone(), dir, time: a.test_time, stop: stop.clone() };
+            let shell = Shell { command: t.clone(), dir, time: a.test_time, stop: stop.clone() };
             if !shell.run(&state)? {
                 clean(&a.output);
                 output::stderr("the command does not exit with 0 on the programs as they are\n");

@@ -551,17 +551,20 @@ fn adam(
         .filter(|(k, _)| gradients[*k].iter().any(|g| *g != 0.0))
         .map(|w| *w.1)
         .collect();
-    let n = parameters.len();
     // Moments follow their parameters in blocks, in the order of the inputs.
-    let moments: Vec<(usize, usize, usize)> = parameters
-        .iter()
-        .filter(|&&i| dims(i) == dims(i + n) && dims(i) == dims(i + 2 * n))
-        .map(|&i| (i, i + n, i + 2 * n))
-        .filter(|m| !parameters.contains(&m.1) && !parameters.contains(&m.2))
-        .collect();
+    let blocks = |n: usize| -> Vec<(usize, usize, usize)> {
+        parameters
+            .iter()
+            .map(|&i| (i, i + n, i + 2 * n))
+            .filter(|&(i, a, b)| dims(i) == dims(a) && dims(i) == dims(b))
+            .filter(|m| !parameters.contains(&m.1) && !parameters.contains(&m.2))
+            .collect()
+    };
+    let most = p.dist_inputs.len() / 2;
+    let moments = (1..=most).map(blocks).max_by_key(Vec::len).unwrap_or_default();
     if moments.is_empty() {
         return Err(bad(
-            "no input has two others of its shape that follow by the number of parameters: expected parameters, first moments and second moments in blocks",
+            "no input has two others of its shape at equal distances: expected parameters, first moments and second moments in blocks",
         ));
     }
     let mut candidates = Vec::new();

@@ -23,8 +23,7 @@ impl Refuted {
     /// The decision about a pair; none for anything else.
     pub fn decide(&self, s: &State) -> Option<Decision> {
         let [a, b] = &s.modules[..] else { return None };
-        let prover =
-            scalify_prove::Options { time_limit: Some(self.time), ..Default::default() };
+        let prover = scalify_prove::Options { time_limit: Some(self.time), ..Default::default() };
         let mut plan = Plan { repair: Duration::ZERO, ..Plan::default() };
         plan.search.time = self.time;
         plan.search.seed = self.seed;
@@ -33,7 +32,11 @@ impl Refuted {
 
     /// The fault that a decision blames first, if it is a known kind.
     pub fn code_of(d: &Decision) -> Option<&'static str> {
-        d.outcome.frontier.first().map(|f| f.code).filter(|c| !["unrelated", "differs", "not-lifted"].contains(c))
+        d.outcome
+            .frontier
+            .first()
+            .map(|f| f.code)
+            .filter(|c| !["unrelated", "differs", "not-lifted"].contains(c))
     }
 }
 

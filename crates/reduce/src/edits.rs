@@ -205,9 +205,7 @@ pub fn inlined(m: &Module, c: CompId, call: InstrId) -> Option<Module> {
     let body = m.comp(*i.calls.first()?).clone();
     let mut n = m.clone();
     let mut ids: Vec<(InstrId, InstrId)> = Vec::new();
-    let find = |ids: &[(InstrId, InstrId)], x: InstrId| {
-        ids.iter().find(|p| p.0 == x).map(|p| p.1)
-    };
+    let find = |ids: &[(InstrId, InstrId)], x: InstrId| ids.iter().find(|p| p.0 == x).map(|p| p.1);
     let mut list = Vec::new();
     for &b in &body.instrs {
         let src = m.instr(b);
@@ -345,13 +343,19 @@ pub fn single(m: &Module, from: usize) -> impl Iterator<Item = (usize, String, M
         if fixed(ins.opcode) {
             return out;
         }
-        let users_async = m.comp(c).instrs.iter().any(|&u| {
-            fixed(m.instr(u).opcode) && m.instr(u).operands.contains(&i)
-        });
+        let users_async = m
+            .comp(c)
+            .instrs
+            .iter()
+            .any(|&u| fixed(m.instr(u).opcode) && m.instr(u).operands.contains(&i));
         let same = |o: &&InstrId| m.shape(**o).same(m.shape(i));
         if !users_async {
             for &o in ins.operands.iter().filter(same) {
-                out.push((k, format!("%{name} by its operand %{}", m.name_of(o)), replaced(m, c, i, o)));
+                out.push((
+                    k,
+                    format!("%{name} by its operand %{}", m.name_of(o)),
+                    replaced(m, c, i, o),
+                ));
             }
         }
         let constant = matches!(ins.opcode, Opcode::Constant | Opcode::Broadcast | Opcode::Iota);

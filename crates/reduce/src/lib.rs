@@ -35,9 +35,8 @@ pub struct State {
 impl State {
     /// Instructions of all programs, parameters and tuples left out.
     pub fn size(&self) -> usize {
-        let counts = |o: Opcode| {
-            !matches!(o, Opcode::Parameter | Opcode::Tuple | Opcode::GetTupleElement)
-        };
+        let counts =
+            |o: Opcode| !matches!(o, Opcode::Parameter | Opcode::Tuple | Opcode::GetTupleElement);
         self.modules.iter().map(|m| m.instrs.iter().filter(|i| counts(i.opcode)).count()).sum()
     }
 

@@ -6,7 +6,9 @@
 //! others are proved equal or are made by the same operations too. So what
 //! differs is what differed.
 
-use crate::edits::{fresh, inlined, outputs, parameters, returning, subsets, unused, without_parameters};
+use crate::edits::{
+    fresh, inlined, outputs, parameters, returning, subsets, unused, without_parameters,
+};
 use crate::{Run, State};
 use scalify_claim::{Claim, Mesh, PartitionSpec, Selector};
 use scalify_ir::{Attrs, InstrId, Module, Opcode};
@@ -29,7 +31,13 @@ fn known(s: &State) -> Option<Known> {
 }
 
 /// The layout of a value whose blocks the devices hold, if it is one.
-fn spec(r: &Relation, base: &Module, dist: &Module, d: InstrId, mesh: &[(String, i64)]) -> Option<PartitionSpec> {
+fn spec(
+    r: &Relation,
+    base: &Module,
+    dist: &Module,
+    d: InstrId,
+    mesh: &[(String, i64)],
+) -> Option<PartitionSpec> {
     if !r.partial.is_empty() || !r.bijection.is_empty() {
         return None;
     }
@@ -144,11 +152,8 @@ fn renumbered(c: &Claim, base: &[usize], dist: &[usize]) -> Claim {
     };
     let mut n = c.clone();
     n.inputs = c.inputs.iter().filter_map(|(s, q)| Some((moved(s, dist)?, q.clone()))).collect();
-    n.pairs = c
-        .pairs
-        .iter()
-        .filter_map(|(a, b)| Some((moved(a, base)?, moved(b, dist)?)))
-        .collect();
+    n.pairs =
+        c.pairs.iter().filter_map(|(a, b)| Some((moved(a, base)?, moved(b, dist)?))).collect();
     n.assume = c
         .assume
         .iter()
