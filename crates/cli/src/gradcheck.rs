@@ -254,6 +254,9 @@ pub(crate) fn run(a: &GradcheckArgs) -> anyhow::Result<Exit> {
     })
 }
 
+/// Assumptions in the text.
+const SHOWN: usize = 8;
+
 /// What was found, by both ways.
 #[derive(Serialize)]
 struct Report {
@@ -412,6 +415,18 @@ impl Report {
         }
         for o in &s.open {
             let _ = writeln!(t, "  not checked: {o}");
+        }
+        let mut seen: Vec<&String> = Vec::new();
+        for a in s.parameters.iter().flat_map(|p| &p.assumptions) {
+            if !seen.contains(&a) {
+                seen.push(a);
+            }
+        }
+        for a in seen.iter().take(SHOWN) {
+            let _ = writeln!(t, "  assumed: {a}");
+        }
+        if seen.len() > SHOWN {
+            let _ = writeln!(t, "  and {} more assumptions (--json)", seen.len() - SHOWN);
         }
         t
     }

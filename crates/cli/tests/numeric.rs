@@ -142,6 +142,9 @@ fn gradients_of_all_training_cases() {
             let symbolic = verdicts(&j["symbolic"]);
             assert!(symbolic.iter().all(|v| v.1 == "proved"), "{name} {dist:?}: {symbolic:?}");
             assert_eq!(symbolic.len(), outputs, "{name}");
+            // That a softmax does not depend on its shift is proved too.
+            let proofs = j["symbolic"]["parameters"].as_array().unwrap();
+            assert!(proofs.iter().all(|p| p["cancels"] == serde_json::json!([])), "{name}");
             assert_eq!(exit, 0, "{name} {dist:?}");
         }
     }

@@ -98,6 +98,8 @@ pub struct Proof {
     pub grade: Option<Grade>,
     /// Why there is none; where a refutation differs.
     pub reason: Option<String>,
+    /// What a proof rests on, in sentences.
+    pub assumptions: Vec<String>,
     /// Maxima through which no derivative passes, because it cancels on all
     /// inputs tried; empty if that is proved too.
     pub cancels: Vec<String>,
@@ -744,18 +746,21 @@ impl Plan {
         if self.constants.is_empty() || proofs.iter().all(|p| p.verdict != Verdict::Proved) {
             return Ok(proofs);
         }
-        // Does it cancel on all inputs?
-        let out: Vec<Output> = (0..self.wrt.len()).map(Output::Gradient).collect();
-        let made = |c: &[InstrId]| {
-            let o = &o.derive;
-            scalify_grad::reference(m, self.loss, &self.wrt, &out, &[], c, o).map_err(bad)
-        };
-        let (with, without) = (made(&[])?, made(&self.constants)?);
+        // The loss does not depend on the values of these maxima: it is the same
+        // for any value and for 0.
+        let made = |used| scalify_grad::opened(m, self.loss, &self.constants, used, &o.derive);
         let assume = Claim { assume: claim.assume.clone(), ..Claim::default() };
-        let r = scalify_prove::verify(&with, &without, &assume, prover);
+        let r = match (made(false), made(true)) {
+            (Ok(a), Ok(b)) => Some(scalify_prove::verify(&a, &b, &assume, prover)),
+            _ => None,
+        };
+        let r = r.filter(|r| r.verdict == Verdict::Proved);
         for p in proofs.iter_mut().filter(|p| p.verdict == Verdict::Proved) {
-            if r.verdict == Verdict::Proved {
+            if let Some(r) = &r {
                 p.grade = p.grade.max(r.grade);
+                let more = sentences(r).into_iter().filter(|t| !p.assumptions.contains(t));
+                let more: Vec<String> = more.collect();
+                p.assumptions.extend(more);
             } else {
                 let name = |i: &InstrId| m.name_of(*i).to_owned();
                 p.cancels = self.constants.iter().map(name).collect();
@@ -826,6 +831,10 @@ impl Plan {
                     verdict: v,
                     grade: d.outcome.grade.filter(|_| v == Verdict::Proved),
                     reason: if v == Verdict::Proved { None } else { reason },
+                    assumptions: match v {
+                        Verdict::Proved => sentences(&d.outcome),
+                        _ => Vec::new(),
+                    },
                     cancels: Vec::new(),
                 };
                 match proofs.get_mut(k) {
@@ -853,6 +862,16 @@ impl Plan {
         }
         Ok(proofs)
     }
+}
+
+fn sentences(o: &scalify_prove::outcome::Outcome) -> Vec<String> {
+    let mut v: Vec<String> = Vec::new();
+    for a in &o.assumptions {
+        if !v.contains(&a.text) {
+            v.push(a.text.clone());
+        }
+    }
+    v
 }
 
 /// The same program with only these outputs (array leaves).

@@ -88,6 +88,11 @@ impl Emit {
         });
     }
 
+    /// Computations under construction.
+    pub(crate) fn depth(&self) -> usize {
+        self.open.len()
+    }
+
     /// Ends it.
     pub(crate) fn end(&mut self, root: InstrId) -> Res<CompId> {
         let depth = self.open.len();

@@ -43,9 +43,37 @@ pub(crate) struct Work<'a> {
     replaced: FxHashMap<InstrId, InstrId>,
     /// Source instructions without derivative.
     constants: FxHashSet<InstrId>,
+    /// Each of those is a further parameter; used, or zeros in its place.
+    opened: Option<bool>,
+    added: usize,
     /// Source instruction being treated.
     pub(crate) at: Option<InstrId>,
     depth: usize,
+}
+
+pub(crate) fn opened(
+    m: &Module,
+    loss: usize,
+    at: &[InstrId],
+    used: bool,
+    options: &Options,
+) -> Result<Module, GradError> {
+    let mut w = Work {
+        src: m,
+        e: Emit::new(m, options.max_instructions),
+        o: *options,
+        active: Vec::new(),
+        copied: FxHashMap::default(),
+        replaced: FxHashMap::default(),
+        constants: at.iter().copied().collect(),
+        opened: Some(used),
+        added: 0,
+        at: None,
+        depth: 0,
+    };
+    let entry = w.whole(loss, &[], &[Output::Loss], &[])?;
+    w.e.m.entry = entry;
+    Ok(prune(&w.e.m))
 }
 
 pub(crate) fn reference(
@@ -65,6 +93,8 @@ pub(crate) fn reference(
         copied: FxHashMap::default(),
         replaced: FxHashMap::default(),
         constants: constants.iter().copied().collect(),
+        opened: None,
+        added: 0,
         at: None,
         depth: 0,
     };
@@ -316,6 +346,7 @@ impl Work<'_> {
                 .collect::<Option<Vec<Val>>>()
                 .ok_or_else(|| internal("an operand after its user", "operands first"))?;
             let v = match &i.attrs {
+                _ if self.opened.is_some() && self.constants.contains(&id) => self.open(id)?,
                 _ if self.replaced.contains_key(&id) => {
                     let g = self.replaced[&id];
                     let (a, b) = (self.e.array(g)?, plain(src.shape(id)));
@@ -335,6 +366,20 @@ impl Work<'_> {
         (self.at, self.e.metadata) = before;
         self.depth -= 1;
         env.remove(&comp.root).ok_or_else(|| internal("a root elsewhere", "one here"))
+    }
+
+    /// A further parameter for an instruction.
+    fn open(&mut self, id: InstrId) -> Res<Val> {
+        if self.e.depth() != 1 {
+            return Err(internal("a value in a loop", "one outside of loops"));
+        }
+        let shape = plain(self.src.shape(id));
+        let a = shape.as_array().cloned().ok_or_else(|| internal("a tuple", "an array"))?;
+        let p = self.e.parameter(shape)?;
+        let name = self.e.m.strings.intern(&format!("shift_{}_v", self.added));
+        self.e.m.instrs[p.0 as usize].name = name;
+        self.added += 1;
+        Ok(Tree::Leaf(if self.opened == Some(true) { p } else { self.e.full(&a, 0.0)? }))
     }
 
     fn instruction(

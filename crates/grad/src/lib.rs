@@ -132,3 +132,21 @@ pub fn reference(
 ) -> Result<Module, GradError> {
     forward::reference(m, loss, wrt, outputs, replaced, constants, options)
 }
+
+/// The module `(inputs of m, t..) -> (output `loss`)` in which further parameters
+/// `t` stand for the instructions `at`, once per time they are reached; without
+/// `used`, zeros stand for them and the parameters are unused. If both compute
+/// the same, the loss does not depend on these values, and no derivative passes
+/// through them.
+///
+/// # Errors
+/// Those of [`gradient`]; instructions in loops.
+pub fn opened(
+    m: &Module,
+    loss: usize,
+    at: &[InstrId],
+    used: bool,
+    options: &Options,
+) -> Result<Module, GradError> {
+    forward::opened(m, loss, at, used, options)
+}

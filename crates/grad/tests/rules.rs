@@ -48,7 +48,12 @@ fn check(text: &str, sizes: &[usize], devices: usize) {
     let x: Vec<Vec<Vec<f64>>> = (0..devices)
         .map(|_| {
             let v = sizes.iter().map(|&n| {
-                (0..n).map(|_| { k += 1; wave(k) }).collect()
+                (0..n)
+                    .map(|_| {
+                        k += 1;
+                        wave(k)
+                    })
+                    .collect()
             });
             v.collect()
         })
@@ -199,13 +204,11 @@ fn errors_name_the_instruction_and_what_was_expected() {
         error(&t, 0, &[0]),
         "%y (cholesky): no derivative of cholesky is known, expected an operation with a rule (docs/NUMBERS.md lists them)"
     );
-    let t = loss(
-        &["[2]"],
-        "y",
-        "[2]",
-        "\n  y = f32[2] custom-call(p0), custom_call_target=\"mine\"",
+    let t =
+        loss(&["[2]"], "y", "[2]", "\n  y = f32[2] custom-call(p0), custom_call_target=\"mine\"");
+    assert!(
+        error(&t, 0, &[0]).starts_with("%y (custom-call): a derivative of custom-call \"mine\"")
     );
-    assert!(error(&t, 0, &[0]).starts_with("%y (custom-call): a derivative of custom-call \"mine\""));
     let two = loss(&["[2]"], "p0", "[2]", "");
     assert_eq!(error(&two, 1, &[0]), "output 1 of 1, expected an output that exists");
     assert_eq!(error(&two, 0, &[7]), "input 7 of 1, expected an input that exists");
