@@ -238,7 +238,13 @@ impl Work<'_> {
         if !self.is_active(x) {
             return Ok(());
         }
-        let (a, b) = (self.e.array(x)?, self.e.array(ct)?);
+        let (a, mut b) = (self.e.array(x)?, self.e.array(ct)?);
+        let mut ct = ct;
+        if a.dtype != b.dtype && a.dtype.is_float() && b.dtype.is_float() {
+            // Operations on several float types.
+            ct = self.e.convert(ct, a.dtype)?;
+            b = self.e.array(ct)?;
+        }
         if !a.same(&b) {
             return Err(internal(format!("a cotangent is {b}"), a.to_string()));
         }

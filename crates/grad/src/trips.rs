@@ -38,7 +38,6 @@ impl Look<'_> {
     /// Values of a computation as far as its root needs them.
     fn at(
         &mut self,
-        c: CompId,
         args: &[Known],
         id: InstrId,
         memo: &mut FxHashMap<InstrId, Known>,
@@ -54,7 +53,7 @@ impl Look<'_> {
         let m = self.m;
         let i = m.instr(id);
         let op = |s: &mut Self, memo: &mut FxHashMap<InstrId, Known>, k: usize| {
-            i.operands.get(k).map_or(Known::No, |&o| s.at(c, args, o, memo, depth - 1))
+            i.operands.get(k).map_or(Known::No, |&o| s.at(args, o, memo, depth - 1))
         };
         let v = match (i.opcode, &i.attrs) {
             (_, Attrs::Parameter(n)) => args.get(*n as usize).cloned().unwrap_or(Known::No),
@@ -63,7 +62,7 @@ impl Look<'_> {
                 let o = i.operands.first().copied();
                 match o.map(|o| (m.instr(o).opcode, o)) {
                     Some((Opcode::Tuple, o)) => match m.instr(o).operands.get(*k as usize) {
-                        Some(&e) => self.at(c, args, e, memo, depth - 1),
+                        Some(&e) => self.at(args, e, memo, depth - 1),
                         None => Known::No,
                     },
                     _ => match op(self, memo, 0) {
@@ -77,7 +76,7 @@ impl Look<'_> {
             (Opcode::Call | Opcode::Fusion, _) if i.calls.len() == 1 => {
                 let a: Vec<Known> = (0..i.operands.len()).map(|k| op(self, memo, k)).collect();
                 let mut own = FxHashMap::default();
-                self.at(i.calls[0], &a, m.comp(i.calls[0]).root, &mut own, depth - 1)
+                self.at(&a, m.comp(i.calls[0]).root, &mut own, depth - 1)
             }
             (Opcode::Add | Opcode::Subtract, _) => {
                 let (a, b) = (op(self, memo, 0), op(self, memo, 1));
@@ -130,7 +129,7 @@ pub(crate) fn look(
     let next: Vec<Known> = (0..n)
         .map(|k| match m.instr(root).opcode {
             Opcode::Tuple => match m.instr(root).operands.get(k) {
-                Some(&o) => l.at(body, &[Known::State0], o, &mut memo, 64),
+                Some(&o) => l.at(&[Known::State0], o, &mut memo, 64),
                 None => Known::No,
             },
             _ => Known::No,
@@ -138,7 +137,7 @@ pub(crate) fn look(
         .collect();
     let stays: Vec<bool> = next.iter().enumerate().map(|(k, v)| *v == Known::State(k, 0)).collect();
     let mut memo = FxHashMap::default();
-    let test = l.at(cond, &[Known::State0], m.comp(cond).root, &mut memo, 64);
+    let test = l.at(&[Known::State0], m.comp(cond).root, &mut memo, 64);
     let number = |k: &Known| match k {
         Known::Number(x) => Some(*x),
         Known::State(k, x) if stays.get(*k) == Some(&true) => init(*k)?.checked_add(*x),

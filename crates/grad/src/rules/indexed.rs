@@ -99,7 +99,7 @@ impl Work<'_> {
         let sum = self.monoid(f) == Some(Opcode::Add);
         let c = self.e.m.comp(f);
         let set = c.params.get(1) == Some(&c.root);
-        if !sum && !(set && s.unique_indices) {
+        if !(sum || set && s.unique_indices) {
             return Err(internal(
                 "a derivative of a scatter by another computation",
                 "a sum, or an overwriting scatter with unique_indices",
