@@ -69,7 +69,7 @@ impl Tally {
             }
             let (a, mut b) = localised(case, o);
             b |= d.repairs.iter().take(2).any(|r| {
-                let shown = [Some(r.at), r.before].into_iter().flatten();
+                let shown = std::iter::once(r.at).chain(r.places.iter().copied());
                 shown.flat_map(|i| dist.frames(i)).any(|f| planted(case, f.file, f.line))
             });
             self.innermost += usize::from(a);

@@ -66,7 +66,7 @@ fn kinds(code: &str) -> &[&str] {
         "wrong-group" => &["wrong-group"],
         "wrong-reducer" => &["wrong-reducer"],
         "wrong-dimension" => &["wrong-dimension"],
-        "wrong-permute" => &["wrong-permute"],
+        "wrong-permute" | "missing-collective-permute" => &["wrong-permute"],
         "wrong-operand" => &["wrong-operand"],
         "stale-slice" => &["stale-slice"],
         _ => &[],

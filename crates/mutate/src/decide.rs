@@ -63,7 +63,8 @@ struct Draw {
     inputs: Inputs,
     base: Outs,
     dist: Outs,
-    /// Per output: largest difference of the originals.
+    /// Per output: largest difference of the originals, and of the baseline
+    /// from itself with other roundings.
     noise: Vec<f64>,
     /// Per output: error in the element types, of both originals.
     plain: Option<Vec<f64>>,
@@ -232,7 +233,11 @@ impl Judge {
             let error = |k: usize, d: &Outs| {
                 fitting.get(k).and_then(|l| l.first()).map_or(0.0, |q| j.error(k, q, &base, d))
             };
-            let noise = (0..fitting.len()).map(|k| error(k, &dist)).collect();
+            let condition = match j.condition(&pair.base, &inputs, &base) {
+                Ok(c) => c,
+                Err(e) => return Made::Skip(e),
+            };
+            let noise = (0..fitting.len()).map(|k| error(k, &dist).max(condition[k])).collect();
             let plain = match kind < PLAIN {
                 true => match both(Accumulate::Plain) {
                     Ok((b, d)) => Some(
@@ -264,7 +269,33 @@ impl Judge {
     }
 
     fn run(&self, side: Side, m: &Module, i: &Inputs, a: Accumulate) -> Result<Outs, String> {
-        self.execute(side, m, i, a, None)
+        self.execute(side, m, i, a, None, None)
+    }
+
+    /// Per output of the baseline, how far it moves when every result of
+    /// its arithmetic moves by up to a unit in the last place of `f64`: what
+    /// equal formulas may differ by. A jump (of a comparison, say) is no
+    /// rounding: at most 1e-12 of the largest value on the way, masks and the
+    /// like aside.
+    fn condition(&self, base: &Module, i: &Inputs, was: &Outs) -> Result<Vec<f64>, String> {
+        let Some(was) = was.first() else { return Err("the baseline has no result".into()) };
+        let mut top = 0f64;
+        let mut see = |_: usize, _: InstrId, v: &Value| {
+            let Value::Tensor(t) = v else { return };
+            if t.dtype.is_float() {
+                let usual = t.to_f64().into_iter().map(f64::abs).filter(|x| *x < 1e15);
+                top = usual.fold(top, f64::max);
+            }
+        };
+        let (side, wide) = (Side::Base, Accumulate::F64);
+        self.execute(side, base, i, wide, None, Some(&mut see))?;
+        let mut most = vec![0f64; was.len()];
+        for seed in 1..=3 {
+            let got = self.execute(side, base, i, wide, Some(seed), None)?;
+            let moved = got.iter().flatten().zip(was).map(|(x, y)| distance(x, y));
+            most.iter_mut().zip(moved).for_each(|(m, d)| *m = m.max(d));
+        }
+        Ok(most.into_iter().map(|m| m.min(1e-12 * top)).collect())
     }
 
     fn execute(
@@ -273,6 +304,7 @@ impl Judge {
         m: &Module,
         i: &Inputs,
         a: Accumulate,
+        jitter: Option<u64>,
         trace: Option<Trace<'_>>,
     ) -> Result<Outs, String> {
         let n = self.problem.devices.max(1) as usize;
@@ -295,6 +327,7 @@ impl Judge {
             time_limit: Some(Duration::from_secs(10)),
             step_limit: Some(2_000_000),
             accumulate: a,
+            jitter,
             trace,
         };
         let v = scalify_interp::run(m, None, args, o).map_err(|e| e.to_string())?;
@@ -340,7 +373,7 @@ impl Judge {
             let of = exponent.get(id.0 as usize).copied().flatten();
             wild |= of.is_some_and(|o| extreme.contains(&(d, o)));
         };
-        self.execute(side, m, i, Accumulate::F64, Some(&mut see)).is_ok() && !wild
+        self.execute(side, m, i, Accumulate::F64, None, Some(&mut see)).is_ok() && !wild
     }
 
     /// Judges a mutant on the draws on which the assumption of finite values

@@ -381,10 +381,13 @@ pub(crate) fn attempt(
             DIST_TAG,
         );
         l.each = each;
+        let mut sp = [Special::default(), Special::deep()];
         for k in 0..n {
             let none = (Lv::Token, u32::MAX);
             let (x, y) = (b.get(k).unwrap_or(&none), d.get(k).unwrap_or(&none));
-            outputs.push(check_output(&mut l, k, x, y, bs.get(k), ds.get(k), p, claim, dist));
+            sp.iter_mut().for_each(Special::renew);
+            let shapes = (bs.get(k), ds.get(k));
+            outputs.push(check_output(&mut l, k, x, y, shapes, p, claim, dist, &mut sp));
         }
     }
     Attempt {
@@ -406,11 +409,11 @@ fn check_output(
     k: usize,
     x: &(Lv, u32),
     y: &(Lv, u32),
-    bs: Option<&Shape>,
-    ds: Option<&Shape>,
+    (bs, ds): (Option<&Shape>, Option<&Shape>),
     p: &Problem,
     claim: &Claim,
     dist: &Module,
+    sp: &mut [Special; 2],
 ) -> OutputCheck {
     let mut out = OutputCheck {
         base: x.0.tensor().cloned(),
@@ -457,9 +460,8 @@ fn check_output(
         return out;
     }
     let mut last = None;
-    let mut sp = [Special::default(), Special::deep()];
     for (q, assumed) in tries {
-        match same_in_layout(l, &b, &y.0, &q, &mut sp) {
+        match same_in_layout(l, &b, &y.0, &q, sp) {
             Ok(()) => {
                 out.proved = true;
                 out.placement = Some(q);

@@ -1,5 +1,6 @@
 //! What is to be proved: devices, pairing of inputs, placements.
 
+use rustc_hash::FxHashMap;
 use scalify_claim::{Claim, Mesh, Placement, Selector};
 use scalify_ir::{ArrayShape, Attrs, InstrId, Module, Opcode, Shape};
 
@@ -266,17 +267,24 @@ fn pair(p: &mut Problem, claim: &Claim) {
             };
             l.names.get(level).filter(|s| !generic(s)).cloned()
         };
+        // Names that occur once, and where.
+        let once = |ls: &[Leaf]| {
+            let mut at: FxHashMap<String, Option<usize>> = FxHashMap::default();
+            for (l, k) in ls.iter().filter_map(|l| Some((l, key(l)?))) {
+                at.entry(k).and_modify(|x| *x = None).or_insert(Some(l.index));
+            }
+            at
+        };
+        let (base, dist) = (once(&p.base_inputs), once(&p.dist_inputs));
         for d in 0..n {
             if of[d].is_some() {
                 continue;
             }
             let Some(k) = key(&p.dist_inputs[d]) else { continue };
-            let once = |ls: &[Leaf]| ls.iter().filter(|l| key(l).as_ref() == Some(&k)).count() == 1;
-            if !once(&p.dist_inputs) || !once(&p.base_inputs) {
+            if dist.get(&k).copied().flatten().is_none() {
                 continue;
             }
-            let hit = p.base_inputs.iter().find(|l| key(l).as_ref() == Some(&k)).map(|l| l.index);
-            if let Some(b) = hit.filter(|&b| !taken[b]) {
+            if let Some(b) = base.get(&k).copied().flatten().filter(|&b| !taken[b]) {
                 of[d] = Some(b);
                 taken[b] = true;
             }

@@ -211,10 +211,54 @@ impl Context<'_> {
                 e.sort(c)?;
             }
             Edit::Swap => e.m.instrs[at.0 as usize].operands.swap(0, 1),
-            Edit::Permute { like } => {
-                let a = m.instr(*like).attrs.clone();
-                let p = e.insert(c, Some(at), Opcode::CollectivePermute, a, &[at], &[], None)?;
-                e.redirect(c, at, p, &[p]);
+            Edit::Permute { like, times } => {
+                let (mut p, mut made) = (at, Vec::new());
+                for _ in 0..*times {
+                    let a = m.instr(*like).attrs.clone();
+                    p = e.insert(c, Some(p), Opcode::CollectivePermute, a, &[p], &[], None)?;
+                    made.push(p);
+                }
+                e.redirect(c, at, p, &made);
+            }
+            Edit::Reorder { of, reverse } => {
+                let n = of.len();
+                let to = |k: usize| if *reverse { of[n - 1 - k] } else { of[(k + 1) % n] };
+                for &u in &m.comp(self.owner[at.0 as usize]).instrs {
+                    for (new, old) in
+                        e.m.instrs[u.0 as usize].operands.iter_mut().zip(&m.instr(u).operands)
+                    {
+                        if let Some(k) = of.iter().position(|x| x == old) {
+                            *new = to(k);
+                        }
+                    }
+                }
+                if let Some(k) = of.iter().position(|&x| x == e.m.comp(c).root) {
+                    e.m.comps[c.0 as usize].root = to(k);
+                }
+                e.sort(c)?;
+            }
+            Edit::Shift { by } => {
+                let a = m.array(at)?.clone();
+                let k = e.constant(c, a.dtype, *by as f64)?;
+                let r = e.insert(c, Some(at), Opcode::Add, Attrs::None, &[at, k], &[], None)?;
+                e.redirect(c, at, r, &[r]);
+                e.sort(c)?;
+            }
+            Edit::Rotate { like } => {
+                let mut turned = vec![at];
+                for (u, turns) in self.later_uses(&m.comp(self.owner[at.0 as usize]).instrs, at) {
+                    while turned.len() <= turns {
+                        let a = m.instr(*like).attrs.clone();
+                        let last = *turned.last()?;
+                        let op = Opcode::CollectivePermute;
+                        turned.push(e.insert(c, Some(last), op, a, &[last], &[], None)?);
+                    }
+                    for o in &mut e.m.instrs[u.0 as usize].operands {
+                        if *o == at {
+                            *o = turned[turns];
+                        }
+                    }
+                }
             }
             Edit::Times { with, dims } => {
                 let r = self.times(e, c, at, *with, dims)?;

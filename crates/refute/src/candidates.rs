@@ -56,12 +56,20 @@ pub enum Edit {
     Coordinate { axis: usize },
     /// Add the coordinate on a mesh axis times a stride.
     Offset { axis: usize, stride: i64 },
+    /// Use each value of `of`, which starts with the one at hand, in place of
+    /// another one: the last in place of the first, or the next one.
+    Reorder { of: Vec<InstrId>, reverse: bool },
+    /// Add a number to a coordinate.
+    Shift { by: i64 },
     /// Add a value of the same shape.
     Add { with: InstrId },
     /// Swap two operands.
     Swap,
-    /// Insert a collective-permute with the pairs of the one given.
-    Permute { like: InstrId },
+    /// Insert collective-permutes, so many, with the pairs of the one given.
+    Permute { like: InstrId, times: usize },
+    /// Permute the value, like the permute given, once more before each
+    /// further use by an operation of one kind and source line.
+    Rotate { like: InstrId },
     /// Multiply by a value, repeated along the dimensions that `dims`, where
     /// its own go, leaves out.
     Times { with: InstrId, dims: Vec<i64> },
@@ -251,6 +259,7 @@ impl<'a> Context<'a> {
                 e,
                 Edit::Relayout { .. }
                     | Edit::Offset { .. }
+                    | Edit::Shift { .. }
                     | Edit::Constant { .. }
                     | Edit::Gather { .. }
             )
@@ -278,6 +287,14 @@ impl<'a> Context<'a> {
             }
         }
         self.join(&mut out);
+        for comp in self.m.comps.iter().filter(|c| c.instrs.len() <= 20_000) {
+            self.rescales(&comp.instrs, &dist, reach, &mut out);
+        }
+        for (c, comp) in self.m.comps.iter().enumerate() {
+            if self.local[c] && comp.instrs.len() <= 20_000 {
+                self.turns(&comp.instrs, &dist, reach, &mut out);
+            }
+        }
         out.sort_by(|a, b| a.cost.total_cmp(&b.cost));
         out
     }
@@ -506,11 +523,19 @@ impl<'a> Context<'a> {
         // A value that another one of its shape travels with.
         if local && float && !self.is_constant(at, 4) {
             let mut seen: Vec<&[(i64, i64)]> = Vec::new();
+            let mut again = None;
             for &y in list.iter().filter(|&&y| m.instr(y).opcode == Opcode::CollectivePermute) {
                 if let Attrs::Collective(p) = &m.instr(y).attrs {
                     if !seen.contains(&&p.pairs[..]) && seen.len() < 3 {
                         seen.push(&p.pairs);
-                        push(1.7, Edit::Permute { like: y });
+                        push(1.7, Edit::Permute { like: y, times: 1 });
+                        let again = again.get_or_insert_with(|| {
+                            let few = list.len() <= 4096;
+                            few && self.later_uses(list, at).iter().any(|u| u.1 > 0)
+                        });
+                        if *again {
+                            push(1.8, Edit::Rotate { like: y });
+                        }
                     }
                 }
             }
@@ -547,6 +572,11 @@ impl<'a> Context<'a> {
                 for stride in strides {
                     push(1.8, Edit::Offset { axis, stride });
                 }
+            }
+        }
+        if local && int && plain && a.dims.is_empty() && self.is_coordinate(at, 6) {
+            for by in [1, -1] {
+                push(1.6, Edit::Shift { by });
             }
         }
         let swap = matches!(
@@ -623,6 +653,24 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// Users of a value in `list`, its computation, each with how many users
+    /// of the same opcode and source line come before.
+    pub(crate) fn later_uses(&self, list: &[InstrId], at: InstrId) -> Vec<(InstrId, usize)> {
+        let line = |u: InstrId| self.m.frames(u).first().map(|f| (f.file.to_owned(), f.line));
+        let mut seen: Vec<((Opcode, Option<(String, u32)>), usize)> = Vec::new();
+        let mut out = Vec::new();
+        for &u in list.iter().filter(|&&u| self.m.instr(u).operands.contains(&at)) {
+            let key = (self.m.instr(u).opcode, line(u));
+            let k = seen.iter().position(|s| s.0 == key).unwrap_or_else(|| {
+                seen.push((key, 0));
+                seen.len() - 1
+            });
+            out.push((u, seen[k].1));
+            seen[k].1 += 1;
+        }
+        out
+    }
+
     /// Exponentials before `at`, at position `pos`, that could rescale it, and
     /// where their dimensions go.
     fn factors(&self, list: &[InstrId], pos: usize, at: InstrId) -> Vec<(InstrId, Vec<i64>)> {
@@ -639,25 +687,103 @@ impl<'a> Context<'a> {
         near.sort();
         for (_, y) in near {
             let Some(f) = m.array(y).filter(|f| f.dtype == a.dtype) else { continue };
-            if f.dims.len() > a.dims.len() || out.len() >= 4 {
-                continue;
+            if out.len() >= 6 {
+                break;
             }
-            // In order where that is possible, else each to the first that fits.
-            let mut dims: Vec<i64> = Vec::new();
-            for &s in &f.dims {
-                let from = dims.last().map_or(0, |&l| l + 1);
-                let fits = |k: &i64| a.dims[*k as usize] == s && !dims.contains(k);
-                let n = a.dims.len() as i64;
-                match (from..n).find(fits).or_else(|| (0..n).find(fits)) {
-                    Some(k) => dims.push(k),
-                    None => break,
-                }
-            }
-            if dims.len() == f.dims.len() {
-                out.push((y, dims));
-            }
+            out.extend(placings(&f.dims, &a.dims, 2).into_iter().map(|dims| (y, dims)));
         }
         out
+    }
+
+    /// Sums of one source line, as of an unrolled loop, whose operand lacks a
+    /// factor each: the exponentials of another line, one after the other.
+    fn rescales(&self, list: &[InstrId], dist: &[f64], reach: f64, out: &mut Vec<Candidate>) {
+        let m = self.m;
+        let mut lines: std::collections::BTreeMap<(bool, u32, Vec<i64>), Vec<InstrId>> =
+            Default::default();
+        for &x in list {
+            let exp = m.instr(x).opcode == Opcode::Exponential;
+            let line = m.frames(x).first().map_or(0, |f| f.line);
+            if let (true, Some(a)) = (exp || m.instr(x).opcode == Opcode::Add, m.array(x)) {
+                if line > 0 && a.dtype.is_float() {
+                    lines.entry((exp, line, a.dims.to_vec())).or_default().push(x);
+                }
+            }
+        }
+        let fits = |l: &[InstrId]| (2..=64).contains(&l.len());
+        let sums = lines.iter().filter(|(k, l)| !k.0 && fits(l));
+        for ((_, _, to), sites) in sums {
+            let d = sites.iter().map(|x| dist[x.0 as usize]).fold(f64::INFINITY, f64::min);
+            if d > reach || !d.is_finite() {
+                continue;
+            }
+            let factors = lines.iter().filter(|(k, l)| k.0 && l.len() >= sites.len() && fits(l));
+            for ((_, _, from), exps) in factors.take(4) {
+                for dims in placings(from, to, 2) {
+                    for operand in 0..2 {
+                        // The first exponential may belong to the first term,
+                        // which there is nothing before to add to.
+                        let last = &exps[exps.len() - sites.len()..];
+                        let edit = |y: InstrId| {
+                            let dims = dims.clone();
+                            Edit::TimesOperand { operand, with: y, dims }
+                        };
+                        let mut all = sites.iter().zip(last).map(|(&x, &y)| (x, edit(y)));
+                        let Some((at, first)) = all.next() else { continue };
+                        let also = all.collect();
+                        out.push(Candidate { at, edit: first, cost: 1.2 + d.min(1.5), also });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Values of one source line, as of the steps of an unrolled ring: each
+    /// is to travel one step more than the one before, or they are to be taken
+    /// in another order.
+    fn turns(&self, list: &[InstrId], dist: &[f64], reach: f64, out: &mut Vec<Candidate>) {
+        let m = self.m;
+        let mut likes: Vec<(InstrId, &[(i64, i64)])> = Vec::new();
+        for &x in list.iter().filter(|&&x| m.instr(x).opcode == Opcode::CollectivePermute) {
+            if let Attrs::Collective(a) = &m.instr(x).attrs {
+                if likes.len() < 2 && likes.iter().all(|l| l.1 != &a.pairs[..]) {
+                    likes.push((x, &a.pairs));
+                }
+            }
+        }
+        if likes.is_empty() {
+            return;
+        }
+        let mut lines: std::collections::BTreeMap<(u32, Opcode, Vec<i64>), Vec<InstrId>> =
+            Default::default();
+        for &x in list {
+            let i = m.instr(x);
+            let line = m.frames(x).first().map_or(0, |f| f.line);
+            let made = !matches!(i.opcode, Opcode::Constant | Opcode::Iota | Opcode::Compare);
+            if let (true, true, Some(a)) = (line > 0, made, m.array(x)) {
+                lines.entry((line, i.opcode, a.dims.to_vec())).or_default().push(x);
+            }
+        }
+        for sites in lines.values().filter(|l| (2..=16).contains(&l.len())) {
+            let d = sites.iter().map(|x| dist[x.0 as usize]).fold(f64::INFINITY, f64::min);
+            if d > reach || !d.is_finite() {
+                continue;
+            }
+            for reverse in [true, false] {
+                let edit = Edit::Reorder { of: sites.clone(), reverse };
+                // Of an index, where it is computed first.
+                let int = m.dtype(sites[0]).is_some_and(|d| d.is_int());
+                let cost = if int { 1.6 } else { 1.9 + d.min(2.5) };
+                out.push(Candidate { at: sites[0], edit, cost, also: Vec::new() });
+            }
+            for &(like, _) in &likes {
+                let edit = |times: usize| Edit::Permute { like, times };
+                let mut all = sites.iter().enumerate().skip(1).map(|(k, &x)| (x, edit(k)));
+                let Some((at, first)) = all.next() else { continue };
+                let also = all.collect();
+                out.push(Candidate { at, edit: first, cost: 1.6 + d.min(1.5), also });
+            }
+        }
     }
 
     /// Mesh axes and dimension along which a gather of `s` has the sizes `a`.
@@ -744,6 +870,7 @@ impl<'a> Context<'a> {
                 | Edit::Exchange { .. }
                 | Edit::Times { .. } => continue,
                 Edit::Permute { .. } => "permute".to_owned(),
+                Edit::Rotate { .. } => "rotate".to_owned(),
                 Edit::TimesOperand { operand, dims, .. } => format!("times {operand} {dims:?}"),
                 Edit::AllReduce { drop: Some(_), .. } => continue,
                 Edit::Redo { dim, .. } => format!("redo {dim}"),
@@ -897,6 +1024,30 @@ fn completed(pairs: &[(i64, i64)], n: i64, ring: bool) -> Vec<(i64, i64)> {
     for k in idle {
         let from = if ring { free.next() } else { Some(k) };
         out.extend(from.map(|f| (f, k)));
+    }
+    out
+}
+
+/// Dimensions of `to`, at most `most` ways, to which those of `from` may go:
+/// in order where that is possible.
+fn placings(from: &[i64], to: &[i64], most: usize) -> Vec<Vec<i64>> {
+    fn go(from: &[i64], to: &[i64], cur: &mut Vec<i64>, out: &mut Vec<Vec<i64>>, most: usize) {
+        let Some(s) = from.get(cur.len()) else {
+            out.push(cur.clone());
+            return;
+        };
+        let start = cur.last().map_or(0, |&l| l + 1);
+        for k in (start..to.len() as i64).chain(0..start) {
+            if out.len() < most && to[k as usize] == *s && !cur.contains(&k) {
+                cur.push(k);
+                go(from, to, cur, out, most);
+                cur.pop();
+            }
+        }
+    }
+    let mut out = Vec::new();
+    if from.len() <= to.len() && to.len() <= 6 {
+        go(from, to, &mut Vec::new(), &mut out, most);
     }
     out
 }

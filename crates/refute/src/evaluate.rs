@@ -73,12 +73,14 @@ fn execute(
     topology: (usize, usize),
     accumulate: Accumulate,
     limits: RunLimits,
+    steps: Option<u64>,
 ) -> Result<Results, RunError> {
     let options = RunOptions {
         replicas: topology.0,
         partitions: topology.1,
         memory_limit: limits.memory,
         time_limit: Some(limits.time),
+        step_limit: steps,
         accumulate,
         ..Default::default()
     };
@@ -103,7 +105,7 @@ pub fn base(
 ) -> Result<Results, RunError> {
     let args = base_arguments(m, p, x).ok_or_else(no_fit)?;
     let t = if p.base_spmd { topology(m, p, args.len()) } else { (1, 1) };
-    execute(m, args, t, accumulate, limits)
+    execute(m, args, t, accumulate, limits, None)
 }
 
 /// Arguments of the baseline: of its one device, or of each.
@@ -163,6 +165,22 @@ pub fn dist(
     accumulate: Accumulate,
     limits: RunLimits,
 ) -> Result<Results, RunError> {
+    dist_within(m, p, placements, x, accumulate, limits, None)
+}
+
+/// As [`dist`], in so many steps of the interpreter.
+///
+/// # Errors
+/// As [`run`].
+pub fn dist_within(
+    m: &Module,
+    p: &Problem,
+    placements: &[Option<Placement>],
+    x: &Inputs,
+    accumulate: Accumulate,
+    limits: RunLimits,
+    steps: Option<u64>,
+) -> Result<Results, RunError> {
     let args = dist_arguments(m, p, placements, x).ok_or_else(no_fit)?;
-    execute(m, args, topology(m, p, p.devices as usize), accumulate, limits)
+    execute(m, args, topology(m, p, p.devices as usize), accumulate, limits, steps)
 }

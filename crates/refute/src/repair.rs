@@ -20,9 +20,10 @@ pub struct Repair {
     pub code: &'static str,
     /// The instruction of the distributed program that it changes or follows.
     pub at: InstrId,
-    /// For what is put between a value and its uses: the next use that has
-    /// another source line.
-    pub before: Option<InstrId>,
+    /// Other instructions that the text names: the next use of what is put
+    /// between a value and its uses, the collective that does the same for
+    /// another value.
+    pub places: Vec<InstrId>,
     /// What it does, to be read after "with": `all-reduce over tp after
     /// %dot.17`.
     pub text: String,
@@ -84,6 +85,10 @@ pub fn search(
         if now > time || stop.is_some_and(|s| now > s) || proved.len() >= WANTED {
             break;
         }
+        if proved.iter().any(|r| r.at == ctx.place(&c, &distances)) {
+            // A second repair is of use only at another place.
+            continue;
+        }
         let m = match &small {
             Some(s) => {
                 if !Context::free_of_sizes(&c) {
@@ -110,13 +115,13 @@ pub fn search(
         let out = scalify_prove::verify(base, &m, claim, &o);
         if out.verdict == Verdict::Proved {
             // A second one is looked for only a little longer.
-            stop.get_or_insert((now * 2).max(Duration::from_millis(200)));
+            stop.get_or_insert((now * 2).max(Duration::from_millis(500)));
             proved.push(repair(&ctx, &c, &distances, out.grade, m));
         } else if likely.is_empty() {
             likely.push((c, m));
             if stop.is_none() && proved.is_empty() {
                 // The prover may not know this family: do not try everything.
-                stop = Some((now * 3).max(Duration::from_secs(3)));
+                stop = Some((now * 3).max(time / 2));
             }
         }
     }
@@ -137,13 +142,22 @@ fn repair(
 ) -> Repair {
     let at = ctx.place(c, distances);
     let constant = matches!(c.edit, Edit::Constant { .. });
-    let before = (Context::inserts(c) || constant).then(|| ctx.next_use(at)).flatten();
+    let before = (Context::inserts(c) || constant).then(|| ctx.next_use(at, !constant)).flatten();
     let mut text = ctx.text(c);
+    let mut places = Vec::new();
     if let Some(u) = before {
         let place = if constant { "used by" } else { "before" };
         text += &format!(", {place} {}", ctx.name(u));
+        places.push(u);
     }
-    Repair { code: ctx.code(c), at, before, text, grade, module }
+    if let Edit::Permute { like, .. } | Edit::Rotate { like } = c.edit {
+        places.push(like);
+    }
+    if let Some(l) = ctx.alike(c) {
+        text += &format!(", as by {}", ctx.name(l));
+        places.push(l);
+    }
+    Repair { code: ctx.code(c), at, places, text, grade, module }
 }
 
 /// Puts the instruction that the first repair changes first on the frontier.

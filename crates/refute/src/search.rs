@@ -6,7 +6,7 @@ use crate::evaluate::{self, Inputs, Results, RunLimits};
 use crate::place;
 use crate::random::Random;
 use scalify_claim::{Claim, Placement};
-use scalify_interp::{Accumulate, RunError, Tensor};
+use scalify_interp::{Accumulate, Limit, RunError, Tensor};
 use scalify_ir::{ArrayShape, Module, Opcode, Shape};
 use scalify_prove::problem::{self, Problem};
 use std::time::{Duration, Instant};
@@ -733,6 +733,9 @@ pub struct Trial {
     wide: Vec<Results>,
     bounds: Vec<Vec<Vec<f64>>>,
     layouts: Layouts,
+    /// An edit may make a loop endless: several times the steps that the
+    /// program takes as it is.
+    steps: u64,
 }
 
 impl Refuter<'_> {
@@ -754,6 +757,7 @@ impl Refuter<'_> {
             wide: Vec::new(),
             bounds: Vec::new(),
             layouts: Layouts { inputs: c.placements.clone() },
+            steps: self.steps(c),
         };
         for x in inputs {
             let wide = self.run_base(&x, Accumulate::F64).ok()?;
@@ -777,16 +781,31 @@ impl Refuter<'_> {
     }
 }
 
+impl Refuter<'_> {
+    /// Eight to sixteen times the steps that the distributed program takes.
+    fn steps(&self, c: &Counterexample) -> u64 {
+        let mut limit = 4 * self.dist.instrs.len().max(64) as u64;
+        let (p, q) = (self.p, &c.placements);
+        loop {
+            let (l, a) = (self.limits(), Accumulate::Plain);
+            let run = evaluate::dist_within(self.dist, p, q, &c.drawn, a, l, Some(limit));
+            match run {
+                Err(RunError::Limit { limit: Limit::Steps, .. }) => limit = limit.saturating_mul(2),
+                _ => return limit.saturating_mul(8),
+            }
+        }
+    }
+}
+
 impl Trial {
     /// True if a program of the same interface agrees with the baseline on
     /// all inputs of the trial.
     pub fn agrees(&self, r: &Refuter<'_>, m: &Module) -> bool {
         for (k, x) in self.inputs.iter().enumerate() {
             let limits = RunLimits { memory: r.options.memory, time: Duration::from_secs(5) };
-            let Ok(got) = evaluate::dist(m, r.p, &self.layouts.inputs, x, Accumulate::F64, limits)
-            else {
-                return false;
-            };
+            let (q, a) = (&self.layouts.inputs, Accumulate::F64);
+            let run = evaluate::dist_within(m, r.p, q, x, a, limits, Some(self.steps));
+            let Ok(got) = run else { return false };
             let bound = |o: usize, d: usize| {
                 let all = &self.bounds[k][o];
                 if r.p.local_inputs {

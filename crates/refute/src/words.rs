@@ -2,7 +2,7 @@
 
 use crate::candidates::{Candidate, Context, Edit};
 use crate::edit::number;
-use scalify_ir::{InstrId, Opcode};
+use scalify_ir::{Attrs, CompId, InstrId, Opcode};
 
 impl Context<'_> {
     /// The instruction to show for an edit: of a constant, the nearest use.
@@ -34,8 +34,10 @@ impl Context<'_> {
 
     /// Where the changed value is used next: the nearest user, through
     /// instructions of the same source line or of none, that has another
-    /// line. What is missing is missing between the two.
-    pub fn next_use(&self, at: InstrId) -> Option<InstrId> {
+    /// line. What is missing is missing between the two. With `index`, what
+    /// is computed from the device id and constants alone is used where it
+    /// meets data.
+    pub fn next_use(&self, at: InstrId, index: bool) -> Option<InstrId> {
         let line = |i: InstrId| {
             let f = self.m.frames(i);
             f.first().filter(|f| f.line > 0).map(|f| (f.file.to_owned(), f.line))
@@ -45,12 +47,16 @@ impl Context<'_> {
         let from = list.iter().position(|&x| x == at)?;
         let mut reach: rustc_hash::FxHashMap<InstrId, u32> = [(at, 0)].into_iter().collect();
         let mut best: Option<(u32, InstrId)> = None;
+        let fixed = index && self.is_fixed(at, 8);
         for &u in list.iter().skip(from + 1).take(2000) {
             let i = self.m.instr(u);
             let Some(d) = i.operands.iter().filter_map(|o| reach.get(o)).min().copied() else {
                 continue;
             };
             match line(u) {
+                _ if fixed && d < 12 && self.is_fixed(u, 8) => {
+                    reach.insert(u, d + 1);
+                }
                 Some(l) if Some(&l) != here.as_ref() => {
                     if best.is_none_or(|b| d < b.0) {
                         best = Some((d, u));
@@ -65,6 +71,41 @@ impl Context<'_> {
         best.map(|b| b.1)
     }
 
+    /// The nearest all-reduce of the same kind over the same devices as the
+    /// one that an edit inserts.
+    pub fn alike(&self, x: &Candidate) -> Option<InstrId> {
+        let Edit::AllReduce { mask, op, drop: None, .. } = x.edit else { return None };
+        let groups = self.template(mask).groups;
+        let list = &self.m.comp(self.owner[x.at.0 as usize]).instrs;
+        let here = list.iter().position(|&i| i == x.at)?;
+        let same = |i: InstrId| {
+            let i = self.m.instr(i);
+            let reducer = i.calls.first().map(|&c| self.m.instr(self.m.comp(c).root).opcode);
+            i.opcode == Opcode::AllReduce
+                && reducer == Some(op)
+                && matches!(&i.attrs, Attrs::Collective(a) if a.groups == groups)
+        };
+        let all = list.iter().enumerate().filter(|(_, i)| same(**i));
+        all.min_by_key(|(k, _)| k.abs_diff(here)).map(|(_, i)| *i)
+    }
+
+    /// An integer or truth value that depends on the device id and constants
+    /// alone.
+    fn is_fixed(&self, x: InstrId, depth: u32) -> bool {
+        let i = self.m.instr(x);
+        let scalar = self.m.array(x).is_some_and(|a| a.dims.is_empty() && !a.dtype.is_float());
+        scalar
+            && match i.opcode {
+                Opcode::PartitionId | Opcode::ReplicaId | Opcode::Constant => true,
+                Opcode::Parameter => false,
+                _ => {
+                    depth > 0
+                        && !i.operands.is_empty()
+                        && i.operands.iter().all(|&o| self.is_fixed(o, depth - 1))
+                }
+            }
+    }
+
     /// Is something put between a value and its uses?
     pub fn inserts(x: &Candidate) -> bool {
         matches!(
@@ -72,6 +113,7 @@ impl Context<'_> {
             Edit::AllReduce { drop: None, .. }
                 | Edit::Scale { .. }
                 | Edit::Offset { .. }
+                | Edit::Shift { .. }
                 | Edit::Relayout { .. }
                 | Edit::Add { .. }
                 | Edit::Permute { .. }
@@ -93,6 +135,10 @@ impl Context<'_> {
             Edit::Gather { .. } => "missing-all-gather",
             Edit::Use { .. } => "extra-operation",
             Edit::Exchange { .. } => "wrong-operand",
+            Edit::Reorder { .. } if self.m.dtype(x.at).is_some_and(|d| d.is_int()) => {
+                "wrong-offset"
+            }
+            Edit::Reorder { .. } => "wrong-operand",
             Edit::TransposeAfter { .. } => "wrong-layout",
             Edit::Pairs { .. } => "wrong-permute",
             Edit::Scale { .. } => "wrong-scale",
@@ -106,9 +152,9 @@ impl Context<'_> {
             Edit::Op { .. } => "wrong-operation",
             Edit::Direction { .. } => "wrong-mask",
             Edit::Coordinate { .. } => "wrong-mesh-axis",
-            Edit::Offset { .. } => "wrong-offset",
+            Edit::Offset { .. } | Edit::Shift { .. } => "wrong-offset",
             Edit::Add { .. } => "missing-operand",
-            Edit::Permute { .. } => "missing-collective-permute",
+            Edit::Permute { .. } | Edit::Rotate { .. } => "missing-collective-permute",
             Edit::Times { .. } | Edit::TimesOperand { .. } => "missing-factor",
         }
     }
@@ -129,11 +175,20 @@ impl Context<'_> {
                 Opcode::Multiply | Opcode::Divide if float => return "wrong-scale",
                 Opcode::Add | Opcode::Subtract if !float => return "wrong-offset",
                 Opcode::DynamicSlice | Opcode::DynamicUpdateSlice => return "wrong-offset",
+                Opcode::Compare if self.is_condition(self.owner[at.0 as usize]) => {
+                    return "wrong-trip-count";
+                }
                 Opcode::Compare => return "wrong-mask",
                 _ => return "wrong-constant",
             }
         }
         "wrong-constant"
+    }
+
+    /// Is the computation the condition of a loop?
+    fn is_condition(&self, c: CompId) -> bool {
+        let mut loops = self.m.instrs.iter().filter(|i| i.opcode == Opcode::While);
+        loops.any(|i| i.calls.first() == Some(&c))
     }
 
     /// Name of an instruction with its source line.
@@ -220,8 +275,19 @@ impl Context<'_> {
             }
             Edit::Add { with } => format!("{} added to {at}", name(*with)),
             Edit::Swap => format!("the operands of {at} swapped"),
-            Edit::Permute { like } => {
-                format!("a collective-permute like {} after {at}", name(*like))
+            Edit::Permute { like, times } => {
+                let other = |e: &Edit| matches!(e, Edit::Permute { times: t, .. } if t != times);
+                let rising = x.also.iter().any(|(_, e)| other(e));
+                let more = if rising { ", one more for each of them" } else { "" };
+                format!("a collective-permute like {} after {at}{more}", name(*like))
+            }
+            Edit::Reorder { of, reverse } => {
+                let how = if *reverse { "in reverse order" } else { "each one step earlier" };
+                format!("{at} and {} more of this line used {how}", of.len() - 1)
+            }
+            Edit::Shift { by } => format!("{by} added to {at}"),
+            Edit::Rotate { like } => {
+                format!("a collective-permute like {} of {at} before each further use", name(*like))
             }
             Edit::Times { with, .. } => format!("{at} multiplied by {}", name(*with)),
             Edit::TimesOperand { operand, with, .. } => {

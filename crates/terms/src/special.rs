@@ -53,6 +53,8 @@ pub struct Special {
     depth: u32,
     /// Count of nodes at which the work ends; 0: not begun.
     until: u64,
+    /// Entries of `memo` when it began.
+    known: usize,
     deep: bool,
     /// Mask values are minus infinity.
     masks: bool,
@@ -66,6 +68,16 @@ impl Special {
     pub fn deep() -> Self {
         let unmasked = Special { deep: true, masks: true, ..Special::default() };
         Special { deep: true, unmasked: Some(Box::new(unmasked)), ..Special::default() }
+    }
+
+    /// Allows as much work again as at first, with what is known kept: for
+    /// the next of several comparisons.
+    pub fn renew(&mut self) {
+        self.until = 0;
+        self.known = self.memo.len();
+        if let Some(u) = &mut self.unmasked {
+            u.renew();
+        }
     }
 }
 
@@ -124,7 +136,7 @@ impl Store {
                 sp.until = self.nodes_tried + MAX_WORK;
             }
             let spent = self.nodes_tried > sp.until;
-            if spent || sp.memo.len() > MAX_NARROWED || sp.depth > MAX_DEPTH {
+            if spent || sp.memo.len() - sp.known > MAX_NARROWED || sp.depth > MAX_DEPTH {
                 return None;
             }
             sp.depth += 1;

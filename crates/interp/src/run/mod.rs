@@ -55,6 +55,11 @@ pub struct RunOptions<'t> {
     pub step_limit: Option<u64>,
     /// What floats are computed in.
     pub accumulate: Accumulate,
+    /// With [`Accumulate::F64`]: a seed by which every result of float
+    /// arithmetic moves by at most a unit in its last place, at random. How
+    /// far results of several seeds lie apart estimates what rounding does to
+    /// them (Monte Carlo arithmetic, Parker 1997).
+    pub jitter: Option<u64>,
     /// Called after every instruction, per device in order.
     pub trace: Option<Trace<'t>>,
 }
@@ -68,6 +73,7 @@ impl Default for RunOptions<'_> {
             time_limit: Some(Duration::from_secs(600)),
             step_limit: None,
             accumulate: Accumulate::Plain,
+            jitter: None,
             trace: None,
         }
     }
@@ -132,6 +138,7 @@ pub fn run(
         live: 0,
         depth: 0,
         rng_state: 0,
+        jitter: options.jitter.filter(|_| wide),
         trace: options.trace,
     };
     let args = (0..c.params.len())
@@ -220,7 +227,66 @@ struct Machine<'m, 't> {
     depth: usize,
     /// State of rng-get-and-update-state, and seed of rng.
     rng_state: u128,
+    /// State of the generator of [`RunOptions::jitter`].
+    jitter: Option<u64>,
     trace: Option<Trace<'t>>,
+}
+
+/// True if results of the operation are rounded, not only moved.
+fn rounds(op: Opcode) -> bool {
+    use Opcode::*;
+    matches!(
+        op,
+        Add | Subtract
+            | Multiply
+            | Divide
+            | Remainder
+            | Power
+            | Atan2
+            | Exponential
+            | ExponentialMinusOne
+            | Log
+            | LogPlusOne
+            | Logistic
+            | Tanh
+            | Tan
+            | Sine
+            | Cosine
+            | Sqrt
+            | Rsqrt
+            | Cbrt
+            | Erf
+            | Dot
+            | Convolution
+            | Reduce
+            | ReduceWindow
+            | AllReduce
+            | ReduceScatter
+            | Fft
+            | Cholesky
+            | TriangularSolve
+    )
+}
+
+/// `v` with every element moved by at most a unit in the last place;
+/// `state`: of a splitmix64 generator.
+fn jittered(v: &Value, state: u64) -> Value {
+    v.map_tensors(&|t| {
+        let Data::F64(x) = &t.data else { return t.clone() };
+        let mut state = state;
+        let mut step = |x: &f64| {
+            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let z = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+            match (z ^ (z >> 31)) % 3 {
+                _ if *x == 0.0 || !x.is_finite() => *x,
+                0 => x.next_down(),
+                1 => x.next_up(),
+                _ => *x,
+            }
+        };
+        Tensor { data: Data::from_vec(x.iter().map(&mut step).collect::<Vec<_>>()), ..t.clone() }
+    })
 }
 
 /// Checks the deadline.
@@ -441,6 +507,14 @@ impl<'m> Machine<'m, '_> {
             }
         } else {
             self.step(id, operands, active)
+        };
+        let v = match &mut self.jitter {
+            Some(state) if rounds(ins.opcode) => {
+                *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let state = *state;
+                v.map(|v| v.map(&|v| jittered(v, state)))
+            }
+            _ => v,
         };
         let v = v.map_err(|f| self.fail(id, f))?;
         if !v.all(|x| fits(x, shape)) && !exec::loose(ins.opcode) {

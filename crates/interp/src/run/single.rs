@@ -37,6 +37,7 @@ impl<'m> Stepper<'m> {
             replicas: options.replicas,
             partitions: options.partitions,
             wide: options.accumulate == Accumulate::F64,
+            jitter: None,
             deadline: None,
             memory_limit: options.memory_limit,
             step_limit: options.step_limit.unwrap_or(u64::MAX),
