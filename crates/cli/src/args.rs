@@ -38,7 +38,10 @@ pub(crate) enum Command {
     Diff(Box<crate::diff::DiffArgs>),
     /// Find where NaN and infinities begin
     NanTrace(Box<crate::nan_trace::NanTraceArgs>),
-    /// Compare the gradients that a program returns with finite differences
+    /// Find the smallest programs that still fail in the same way
+    Reduce(Box<crate::reduce::ReduceArgs>),
+    /// Compare the gradients that a program returns with finite differences, and
+    /// prove them equal to the derivative
     Gradcheck(Box<crate::gradcheck::GradcheckArgs>),
     /// Show what a module costs, and what a profiler's trace says it took
     Profile(Box<crate::profile::ProfileArgs>),

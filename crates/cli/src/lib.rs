@@ -21,6 +21,7 @@ mod output;
 mod profile;
 mod progress;
 mod recheck;
+mod reduce;
 mod replay;
 mod reports;
 mod run;
@@ -86,6 +87,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
         Command::Recheck(a) => recheck::run(a),
         Command::Diff(a) => diff::run(a),
         Command::NanTrace(a) => nan_trace::run(a),
+        Command::Reduce(a) => reduce::run(a),
         Command::Gradcheck(a) => gradcheck::run(a),
         Command::Profile(a) => profile::run(a),
         Command::Instrument(a) => instrument::run(a),

@@ -83,27 +83,157 @@ fn the_first_nan() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
+const HAND: &str = "tests/corpus/hand";
+
+/// What `gradcheck` says about the gradients of `dist` (or of `base` itself),
+/// with the ranges of integer inputs that the case declares.
+fn gradcheck(case: &str, dist: Option<&str>) -> (i32, serde_json::Value) {
+    let file = |c: &str, f: &str| format!("{HAND}/{c}/{f}.hlo.txt.gz");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = std::fs::read_to_string(root.join(HAND).join(case).join("case.json")).unwrap();
+    let j: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let mut args = vec!["gradcheck".to_owned(), file(case, "base")];
+    args.extend(dist.map(|d| file(d, "dist")));
+    for (k, i) in j["inputs"].as_array().unwrap().iter().enumerate() {
+        if let Some(r) = i["range"].as_array() {
+            args.extend(["--assume".to_owned(), format!("#{k} in [{}, {}]", r[0], r[1])]);
+        }
+    }
+    args.push("--json".to_owned());
+    let o = scalify(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    let j = serde_json::from_str(&out(&o));
+    (code(&o), j.unwrap_or_else(|_| panic!("{case}: {}", String::from_utf8_lossy(&o.stderr))))
+}
+
+/// (output, verdict) of each parameter.
+fn verdicts(j: &serde_json::Value) -> Vec<(u64, String)> {
+    let all = j["parameters"].as_array().unwrap().iter();
+    all.map(|p| (p["output"].as_u64().unwrap(), p["verdict"].as_str().unwrap().to_owned()))
+        .collect()
+}
+
+/// Training cases: programs that return a loss and something per parameter.
+fn training_cases() -> Vec<(String, serde_json::Value)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(HAND);
+    let mut v = Vec::new();
+    for e in std::fs::read_dir(root).unwrap() {
+        let dir = e.unwrap();
+        let Ok(text) = std::fs::read_to_string(dir.path().join("case.json")) else { continue };
+        let j: serde_json::Value = serde_json::from_str(&text).unwrap();
+        if j["outputs"][0]["name"] == "loss" && j["outputs"].as_array().unwrap().len() > 1 {
+            v.push((dir.file_name().into_string().unwrap(), j));
+        }
+    }
+    v.sort_by(|a, b| a.0.cmp(&b.0));
+    v
+}
+
 #[test]
-fn gradients_of_a_distributed_step() {
-    let (base, dist) = (
-        "tests/corpus/hand/megatron_sp_train/base.hlo.txt.gz",
-        "tests/corpus/hand/megatron_sp_train/dist.hlo.txt.gz",
-    );
-    let o = scalify(&["gradcheck", base, dist]);
-    assert_eq!(code(&o), 0, "{}", out(&o));
-    // The gain's gradient lacks its all-reduce.
-    let o = scalify(&[
-        "gradcheck",
-        "tests/corpus/hand/bug__megatron_sp_train__norm_grad/dist.hlo.txt.gz",
-        "--json",
-    ]);
+fn gradients_of_all_training_cases() {
+    let all = training_cases();
+    let right: Vec<_> = all.iter().filter(|c| c.1["expected"] == "equivalent").collect();
+    assert_eq!(right.len(), 16);
+    for (name, j) in &right {
+        let outputs = j["outputs"].as_array().unwrap().len() - 1;
+        for dist in [None, Some(name.as_str())] {
+            let (exit, j) = gradcheck(name, dist);
+            let numeric = verdicts(&j["numeric"]);
+            assert!(numeric.iter().all(|v| v.1 == "pass"), "{name} {dist:?}: {numeric:?}");
+            let symbolic = verdicts(&j["symbolic"]);
+            assert!(symbolic.iter().all(|v| v.1 == "proved"), "{name} {dist:?}: {symbolic:?}");
+            assert_eq!(symbolic.len(), outputs, "{name}");
+            // That a softmax does not depend on its shift is proved too.
+            let proofs = j["symbolic"]["parameters"].as_array().unwrap();
+            assert!(proofs.iter().all(|p| p["cancels"] == serde_json::json!([])), "{name}");
+            assert_eq!(exit, 0, "{name} {dist:?}");
+        }
+    }
+}
+
+#[test]
+fn wrong_gradients_of_all_training_cases() {
+    let wrong: Vec<_> =
+        training_cases().into_iter().filter(|c| c.1["expected"] == "different").collect();
+    assert_eq!(wrong.len(), 25);
+    for (name, j) in &wrong {
+        let parent = name.split("__").nth(1).unwrap();
+        // The outputs that XLA computes differently, apart from the loss.
+        let errors: Vec<u64> = j["numeric"]["outputs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .enumerate()
+            .filter(|(k, o)| {
+                let (e, m) = (o["max_abs_err"].as_f64(), o["baseline_max_abs"].as_f64());
+                *k > 0 && e.unwrap_or(f64::NAN) > 1e-3 * m.unwrap_or(1.0)
+            })
+            .map(|o| o.0 as u64)
+            .collect();
+        let (exit, j) = gradcheck(parent, Some(name));
+        assert_eq!(exit, 1, "{name}");
+        let numeric = verdicts(&j["numeric"]);
+        let symbolic = verdicts(&j["symbolic"]);
+        for (of, bad) in [(&numeric, "fail"), (&symbolic, "refuted")] {
+            for e in &errors {
+                assert!(of.contains(&(*e, bad.to_owned())), "{name} #{e}: {of:?}");
+            }
+        }
+        // Both ways say the same, or the proof says nothing.
+        for (output, v) in &symbolic {
+            let n = numeric.iter().find(|n| n.0 == *output).map(|n| n.1.as_str());
+            match v.as_str() {
+                "proved" => assert_eq!(n, Some("pass"), "{name} #{output}"),
+                "refuted" => assert_eq!(n, Some("fail"), "{name} #{output}"),
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn gradients_of_a_declared_optimizer() {
+    let step = "adamw:lr=0.01,b1=0.9,b2=0.95,eps=1e-8,wd=0.1,t=3";
+    let base = format!("{HAND}/dp_adamw/base.hlo.txt.gz");
+    // 1 - 0.9^3 = 0.271, 1 - 0.95^3 = 0.142625, as in the program.
+    let o = scalify(&["gradcheck", &base, "--step", step, "--json"]);
+    let j: serde_json::Value = serde_json::from_str(&out(&o)).unwrap();
+    assert_eq!(verdicts(&j["numeric"]).iter().filter(|v| v.1 == "pass").count(), 12, "{j}");
+    assert_eq!(verdicts(&j["symbolic"]).iter().filter(|v| v.1 == "proved").count(), 12, "{j}");
+    assert_eq!(code(&o), 0);
+    // Another decay of the weights: parameters are wrong, moments are right.
+    let o = scalify(&["gradcheck", &base, "--step", &step.replace("wd=0.1", "wd=0.2"), "--json"]);
     assert_eq!(code(&o), 1);
     let j: serde_json::Value = serde_json::from_str(&out(&o)).unwrap();
-    let verdicts: Vec<&str> = j["parameters"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|p| p["verdict"].as_str().unwrap())
-        .collect();
-    assert_eq!(verdicts, ["fail", "pass", "pass"]);
+    for (output, v) in verdicts(&j["symbolic"]) {
+        assert_eq!(v, if output <= 4 { "refuted" } else { "proved" }, "#{output}");
+    }
+    let o = scalify(&["gradcheck", &base, "--step", "adamw:lr=x"]);
+    assert_eq!(code(&o), 2);
+}
+
+#[test]
+fn reduction_of_a_refuted_pair_and_of_one_program() {
+    let dir = std::env::temp_dir().join(format!("scalify-reduce-{}", std::process::id()));
+    let path = |n: &str| dir.join(n).display().to_string();
+    let o = scalify(&["reduce", BASE, WRONG, "-q", "-o", &path("pair")]);
+    assert_eq!(code(&o), 0, "{}", String::from_utf8_lossy(&o.stderr));
+    let text = out(&o);
+    let last = text.lines().last().unwrap();
+    assert_eq!(last, path("pair/witness"));
+    let left: usize = text.split(' ').next().unwrap().parse().unwrap();
+    assert!(left <= 12, "{text}");
+    assert_eq!(code(&scalify(&["replay", last])), 1);
+    // A command: the program still has a hyperbolic tangent.
+    std::fs::write(path("m.hlo.txt"), LOG.replace("log(%a)", "tanh(%a)")).unwrap();
+    let test = ["reduce", &path("m.hlo.txt"), "--test", "grep -q tanh", "-q", "-o", &path("one")];
+    let o = scalify(&test);
+    assert_eq!(code(&o), 0, "{}", String::from_utf8_lossy(&o.stderr));
+    assert_eq!(out(&o).lines().last().unwrap(), path("one"));
+    let left = std::fs::read_to_string(path("one/module.hlo.txt")).unwrap();
+    assert!(left.contains("ROOT %l = f32[4] tanh(%a)"), "{left}");
+    // What does not fail is not reduced.
+    let o = scalify(&["reduce", BASE, SHARD_MAP, "-q", "-o", &path("none")]);
+    assert_eq!(code(&o), 3);
+    assert!(!dir.join("none").exists());
+    std::fs::remove_dir_all(&dir).unwrap();
 }

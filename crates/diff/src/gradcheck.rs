@@ -27,6 +27,9 @@ pub enum Role {
     Gradient,
     /// The parameter after a step along it.
     Step,
+    /// What an optimizer makes of it: compared with the same made of the
+    /// derivative ([`crate::symbolic`]).
+    Update,
 }
 
 /// Result of a parameter.
@@ -76,6 +79,9 @@ pub struct Parameter {
     pub verdict: Verdict,
     /// Tests.
     pub checks: Vec<Check>,
+    /// For [`Role::Update`]: largest difference from what the derivative gives,
+    /// over the largest change.
+    pub off: Option<f64>,
 }
 
 /// What [`check`] found.
@@ -338,7 +344,7 @@ pub fn check(
     }
     let given = |role: Role, rate: f64, g: &[f64], i: usize, v: &[f64]| match role {
         Role::Gradient => dot(g.iter().copied(), v),
-        Role::Step => dot(g.iter().zip(value(i)).map(|(g, x)| (x - g) / rate), v),
+        Role::Step | Role::Update => dot(g.iter().zip(value(i)).map(|(g, x)| (x - g) / rate), v),
     };
     // The common rate of steps: the median of the ratios.
     let mut rates: Vec<f64> = Vec::new();
@@ -372,6 +378,7 @@ pub fn check(
                     role,
                     verdict: Verdict::Pass,
                     checks: Vec::new(),
+                    off: None,
                 };
                 for s in slopes.get(&i).into_iter().flatten() {
                     let d = given(role, rate, g, i, &s.along);

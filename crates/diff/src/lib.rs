@@ -19,3 +19,4 @@ pub mod nan;
 pub mod pairing;
 pub mod report;
 pub mod sample;
+pub mod symbolic;

@@ -4,8 +4,9 @@
 //! their types, so that reorderings and extra roundings of either leave no
 //! trace. What is left is compared with a bound per element:
 //!
-//! `bound = 32 * max(e, rms(e)) + 8 u |x|`, `e = max(|plain - x|, |x(1+u) - x|)`
+//! `bound = 32 * max(e, rms(e), q) + 8 u |x|`, `e = max(|plain - x|, |x(1+u) - x|)`
 //!
+//! `q` is the smallest normal `f32`: what is below it devices flush to zero.
 //! where `x` is the baseline in `f64`, `plain` the baseline in its own types,
 //! `x(1+u)` the baseline on inputs moved by a unit roundoff `u` of its least
 //! precise float type. `e` is thus the rounding error that the baseline itself
@@ -27,6 +28,9 @@ pub fn numbers(t: &Tensor) -> Vec<f64> {
 pub fn width(d: DType) -> usize {
     if d.is_complex() { 2 } else { 1 }
 }
+
+/// See `q` in the head of this file.
+const SMALLEST: f64 = f32::MIN_POSITIVE as f64;
 
 /// Unit roundoff of the least precise float type that a module computes in;
 /// that of `f32` if there is none.
@@ -84,7 +88,7 @@ pub fn bounds(wide: &[f64], plain: &[f64], moved: &[Vec<f64>], u: f64) -> Vec<f6
     let typical = rms(e.iter().copied());
     for (k, e) in e.iter_mut().enumerate() {
         let x = if wide[k].is_finite() { wide[k].abs() } else { 0.0 };
-        *e = 32.0 * e.max(typical) + 8.0 * u * x + f64::MIN_POSITIVE;
+        *e = 32.0 * e.max(typical).max(SMALLEST) + 8.0 * u * x;
     }
     e
 }

@@ -19,7 +19,7 @@ mod save;
 
 pub use load::{Loaded, load};
 pub use record::{DimRecord, Form, InputRecord, OutputRecord, ProgramRecord, Record};
-pub use save::{replaces, save};
+pub use save::{replaces, save, spec_file};
 
 use scalify_claim::Claim;
 use scalify_ir::Module;

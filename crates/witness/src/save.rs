@@ -226,8 +226,14 @@ fn spec(w: &Witness<'_>) -> serde_json::Value {
             c.outputs.push((scalify_claim::Selector::Index(d.output), spec));
         }
     }
+    c.mesh = c.mesh.or(mesh);
+    spec_file(&c)
+}
+
+/// A claim as a spec file in JSON.
+pub fn spec_file(c: &Claim) -> serde_json::Value {
     let mut top = serde_json::Map::new();
-    if let Some(m) = c.mesh.as_ref().or(mesh.as_ref()).filter(|m| !m.axes.is_empty()) {
+    if let Some(m) = c.mesh.as_ref().filter(|m| !m.axes.is_empty()) {
         top.insert("mesh".into(), m.to_string().into());
     }
     // The last entry for a key counts.
