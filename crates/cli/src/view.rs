@@ -226,6 +226,7 @@ fn prove(a: &ViewArgs, base: &Module, dist: &Module, mesh: Option<Mesh>) -> anyh
         unable: None,
         repairs: Vec::new(),
         reduced: None,
+        reduced_problem: None,
         edits_tried: 0,
     };
     let problem = scalify_prove::problem::setup(base, dist, &claim);

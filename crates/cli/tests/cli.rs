@@ -263,3 +263,26 @@ fn explain_prints_steps() {
     assert_eq!(code(&o), 0, "{}", err(&o));
     assert!(!out(&o).trim().is_empty());
 }
+
+/// A pair too big to evaluate is drawn at reduced sizes: the page says so.
+#[test]
+fn the_page_draws_a_counterexample_at_reduced_sizes() {
+    let t = Temp::new("reduced");
+    let dot = |name: &str, k: i64| {
+        format!(
+            "HloModule {name}\nENTRY e {{\n  x = f32[65536,{k}] parameter(0)\n  \
+             w = f32[{k},65536] parameter(1)\n  ROOT y = f32[65536,65536] dot(x, w), \
+             lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}\n}}\n"
+        )
+    };
+    let base = t.file("base.hlo", dot("base", 32768).as_bytes());
+    let wrong = t.file("dist.hlo", dot("dist, num_partitions=4", 8192).as_bytes());
+    let page = t.path("page.html");
+    let o = scalify(&["verify", &base, &wrong, "--mesh", "tp=4", "--html", &page]);
+    assert_eq!(code(&o), 1, "{}{}", out(&o), err(&o));
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert!(html.contains("plane of the worst element, at reduced sizes"), "no heading");
+    // Expected, actual and difference on each of the four devices.
+    assert_eq!(html.matches("<b>device ").count(), 4);
+    assert!(html.contains("class=\"heat\""), "no maps");
+}

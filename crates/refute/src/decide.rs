@@ -49,6 +49,8 @@ pub struct Decision {
     pub repairs: Vec<Repair>,
     /// The pair at reduced sizes, if the counterexample is one of it.
     pub reduced: Option<Box<Reduced>>,
+    /// Its pairing and placements.
+    pub reduced_problem: Option<Box<problem::Problem>>,
     /// Edits evaluated in search of a repair.
     pub edits_tried: usize,
 }
@@ -71,6 +73,7 @@ pub fn decide(
         unable: None,
         repairs: Vec::new(),
         reduced: None,
+        reduced_problem: None,
         edits_tried: 0,
     };
     let proved = d.outcome.verdict == Verdict::Proved;
@@ -232,8 +235,8 @@ fn reduced(
                 }
             }
             drop(refuter);
-            drop(small);
             d.counterexample = Some(c);
+            d.reduced_problem = Some(Box::new(small));
             d.reduced = Some(Box::new(r));
         }
         Search::Agree(e) => {

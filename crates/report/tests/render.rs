@@ -164,6 +164,7 @@ fn report<T>(p: &Pair, o: &Outcome, f: impl FnOnce(&Subject<'_>) -> T) -> T {
         evidence: None,
         unable: None,
         reduced: None,
+        reduced_problem: None,
         edits_tried: 0,
         repairs: Vec::new(),
     };

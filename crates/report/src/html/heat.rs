@@ -33,14 +33,14 @@ fn draw(s: &Subject<'_>) -> Option<String> {
     let d = c.outputs.first()?;
     let small = s.decision.reduced.as_deref();
     let (base, dist) = small.map_or((s.base, s.dist), |r| (&r.base, &r.dist));
-    // The problem at reduced sizes has the same pairs and other shapes.
-    if small.is_some() || s.problem.base_spmd {
+    let problem = s.decision.reduced_problem.as_deref().unwrap_or(s.problem);
+    if problem.base_spmd {
         return None;
     }
     let run = |x: Result<evaluate::Results, _>| x.ok();
-    let want = run(evaluate::base(base, s.problem, &c.inputs, Accumulate::F64, LIMITS))?;
+    let want = run(evaluate::base(base, problem, &c.inputs, Accumulate::F64, LIMITS))?;
     let got =
-        run(evaluate::dist(dist, s.problem, &c.placements, &c.inputs, Accumulate::F64, LIMITS))?;
+        run(evaluate::dist(dist, problem, &c.placements, &c.inputs, Accumulate::F64, LIMITS))?;
     let whole = want.first()?.get(d.output)?;
     let expected = compare::numbers(whole);
     // Complex numbers take two places each; they are not drawn.
@@ -48,6 +48,9 @@ fn draw(s: &Subject<'_>) -> Option<String> {
         return None;
     }
     let mut o = format!("<h3>Output #{}, plane of the worst element", d.output);
+    if small.is_some() {
+        o.push_str(", at reduced sizes");
+    }
     if d.local.len() > 2 {
         let fixed: Vec<String> = d.local[..d.local.len() - 2].iter().map(i64::to_string).collect();
         let _ = write!(o, " [{}, :, :]", fixed.join(", "));
