@@ -354,6 +354,75 @@ impl Store {
         Some(self.ew(self.known.select, dt, false, &[p.clone(), a.clone(), b.clone()]))
     }
 
+    /// Of a value that is a selection: the predicate, the value where it
+    /// holds, and the other one, if that is not 0.
+    pub fn selection(&mut self, v: &Val) -> Option<(Val, Val, Option<Val>)> {
+        let (ind, select) = (self.known.ind, self.known.select);
+        match self.class(v.r.class).op {
+            Op::Ew(s) if s == select && v.coef == Coef::ONE => {
+                let (a, _) = self.open(&v.r)?;
+                let [p, x, y] = &a[..] else { return None };
+                Some((self.val_of(p), self.val_of(x), Some(self.val_of(y))))
+            }
+            Op::Ew(s) if s == ind => {
+                let (a, _) = self.open(&v.r)?;
+                let one = self.one(v.dt);
+                Some((self.val_of(a.first()?), self.scale(&one, v.coef)?, None))
+            }
+            Op::Prod => {
+                let (a, _) = self.open(&v.r)?;
+                let is = |s: &Store, x: &Arg| s.class(x.r.class).op == Op::Ew(ind) && x.pow == 1;
+                let (guards, rest): (Vec<_>, Vec<_>) = a.iter().partition(|x| is(self, x));
+                if guards.is_empty() {
+                    return None;
+                }
+                let mut all: SmallVec<[Val; 4]> = SmallVec::new();
+                for g in guards {
+                    let (p, _) = self.open(&g.r)?;
+                    all.push(self.val_of(p.first()?));
+                }
+                let p = self.and(&all);
+                let rest: SmallVec<[(Val, i32); 4]> = rest
+                    .iter()
+                    .map(|x| (Val { coef: x.coef, r: x.r.clone(), dt: v.dt }, x.pow))
+                    .collect();
+                let x = self.prod(v.dt, &rest)?;
+                Some((p, self.scale(&x, v.coef)?, None))
+            }
+            _ => None,
+        }
+    }
+
+    /// Of a sum over one axis in which a predicate holds for one index at
+    /// most, as in what a gather reads: the predicates, the factor, the axis.
+    pub fn one_hot(&mut self, v: &Val) -> Option<(Val, Val, Ax)> {
+        let ind = self.known.ind;
+        if self.class(v.r.class).op != Op::Sum {
+            return None;
+        }
+        let (a, bound) = self.open(&v.r)?;
+        let [b] = bound[..] else { return None };
+        let is = |s: &Store, x: &Arg| s.class(x.r.class).op == Op::Ew(ind) && x.pow == 1;
+        let (guards, rest): (Vec<_>, Vec<_>) = a.iter().partition(|x| is(self, x));
+        let (mut all, mut once) = (SmallVec::<[Val; 4]>::new(), false);
+        for g in guards {
+            let (p, _) = self.open(&g.r)?;
+            let p = self.val_of(p.first()?);
+            if self.class(p.r.class).op == Op::Ew(self.known.eq0) {
+                once |= self.one_hot_axis(&p.r, &[b])?.is_some();
+            }
+            all.push(p);
+        }
+        if !once {
+            return None;
+        }
+        let p = self.and(&all);
+        let rest: SmallVec<[(Val, i32); 4]> =
+            rest.iter().map(|x| (Val { coef: x.coef, r: x.r.clone(), dt: v.dt }, x.pow)).collect();
+        let x = self.prod(v.dt, &rest)?;
+        Some((p, self.scale(&x, v.coef)?, b))
+    }
+
     /// Truth of a predicate at a point of the atoms, if its definition
     /// reaches down to index values within `depth` steps.
     pub fn eval_bool(&mut self, r: &Ref, axes: &[Ax], point: &[i64], depth: u32) -> Option<bool> {

@@ -611,8 +611,47 @@ impl Lifter<'_> {
 
     /// convert between element types.
     pub(super) fn convert(&mut self, from: DType, to: DType, v: &Val) -> Result<Val, String> {
+        self.convert_within(from, to, v, 6)
+    }
+
+    /// The same; what is selected is converted before, `depth` times.
+    fn convert_within(
+        &mut self,
+        from: DType,
+        to: DType,
+        v: &Val,
+        depth: u32,
+    ) -> Result<Val, String> {
         if from == to {
             return Ok(v.clone());
+        }
+        // These types have zero, infinities and NaN: converted to themselves.
+        let plain = |d: DType| matches!(d, DType::Bf16 | DType::F16 | DType::F32 | DType::F64);
+        if plain(from) && plain(to) {
+            use scalify_terms::arith::{NAN, NEG_INF};
+            if let scalify_terms::Op::Const(id @ (NAN | NEG_INF)) = self.st.class(v.r.class).op {
+                let x = self.st.special(dt_of(to), id);
+                return Ok(Val { coef: v.coef, ..x });
+            }
+        }
+        if plain(from) && plain(to) && depth > 0 && self.st.rules.reals {
+            let long = || "numbers grow too long".to_owned();
+            if let Some((p, x, axis)) = self.st.one_hot(v) {
+                // One term at most is not 0.
+                let x = self.convert_within(from, to, &x, depth - 1)?;
+                let dt = dt_of(to);
+                let g = self.st.indicator(dt, &p);
+                let x = self.st.mul(dt, &g, &x).ok_or_else(long)?;
+                return self.st.sum(dt, &x, &[axis]).ok_or_else(long);
+            }
+            if let Some((p, a, b)) = self.st.selection(v) {
+                let a = self.convert_within(from, to, &a, depth - 1)?;
+                let b = match b {
+                    Some(b) => self.convert_within(from, to, &b, depth - 1)?,
+                    None => self.st.zero(dt_of(to)),
+                };
+                return self.st.select(dt_of(to), &p, &a, &b).ok_or_else(long);
+            }
         }
         let dt = dt_of(to);
         if from == DType::Pred {
