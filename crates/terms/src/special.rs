@@ -145,6 +145,10 @@ impl Store {
             let made = self.narrowed(&v, &key.1, &sizes, sp);
             (self.split_guards, self.drop_masks) = before;
             sp.depth -= 1;
+            if made.is_none() && self.nodes_tried > sp.until {
+                // Too much work for now: it may be enough another time.
+                return None;
+            }
             sp.memo.insert(key.clone(), made);
         }
         let (w, atoms) = sp.memo.get(&key)?.clone()?;

@@ -213,7 +213,7 @@ impl Lifter<'_> {
         negative && flipped
     }
 
-    fn depends_on_device(&self, c: CompId, depth: u32) -> bool {
+    pub(super) fn depends_on_device(&self, c: CompId, depth: u32) -> bool {
         let m = self.m;
         depth == 0
             || m.comp(c).instrs.iter().any(|&i| {

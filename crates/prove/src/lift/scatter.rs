@@ -28,7 +28,7 @@ impl Lifter<'_> {
         let m = self.m;
         let ins = m.instr(i);
         let body = *ins.calls.first().ok_or("scatter without combiner")?;
-        if v.len() != 3 {
+        if v.len() != 3 || self.depends_on_device(body, 32) {
             return self.lift_opaque(i, v);
         }
         match self.scattered(i, body, v) {
