@@ -1,34 +1,11 @@
 //! The program from outside: exit codes, streams, formats.
 
+mod common;
+
+use common::{code, err, out, root, scalify};
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-
-/// Repository root; tests run there so that recorded paths resolve.
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn scalify(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_scalify"))
-        .args(args)
-        .current_dir(root())
-        .env_remove("NO_COLOR")
-        .output()
-        .expect("the program starts")
-}
-
-fn out(o: &Output) -> String {
-    String::from_utf8(o.stdout.clone()).unwrap()
-}
-
-fn err(o: &Output) -> String {
-    String::from_utf8(o.stderr.clone()).unwrap()
-}
-
-fn code(o: &Output) -> i32 {
-    o.status.code().unwrap_or(-1)
-}
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 struct Temp(PathBuf);
 

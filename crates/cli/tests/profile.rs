@@ -1,31 +1,14 @@
 //! `profile` and the page of `diff` from outside. Expected values are worked
 //! out by hand, or are what `tests/traces/record.py` did.
 
+mod common;
+
+use common::{code, err, out, scalify};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 const MLP: &str = "tests/traces/mlp.hlo.txt";
 const TRACE: &str = "tests/traces/mlp.trace.json.gz";
-
-fn scalify(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_scalify"))
-        .args(args)
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
-        .output()
-        .expect("the program starts")
-}
-
-fn out(o: &Output) -> String {
-    String::from_utf8(o.stdout.clone()).unwrap()
-}
-
-fn err(o: &Output) -> String {
-    String::from_utf8(o.stderr.clone()).unwrap()
-}
-
-fn code(o: &Output) -> i32 {
-    o.status.code().unwrap_or(-1)
-}
 
 fn temp(name: &str) -> PathBuf {
     let dir = std::env::temp_dir().join(format!("scalify-profile-{}", std::process::id()));

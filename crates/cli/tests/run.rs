@@ -1,35 +1,17 @@
 //! `run`, `verify --witness` and `replay` from outside. Expected values are
 //! worked out by hand.
 
+mod common;
+
+use common::{code, err, out, scalify};
 use scalify_ir::DType;
 use scalify_tensors::{TensorRef, read_archive, write_npz};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
 const BASE: &str = "examples/llama_layer/base.hlo.txt";
 const SHARD_MAP: &str = "examples/llama_layer/shard_map.hlo.txt";
 const GSPMD: &str = "examples/llama_layer/gspmd.hlo.txt";
 const WRONG: &str = "examples/llama_layer/shard_map_wrong.hlo.txt";
-
-fn scalify(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_scalify"))
-        .args(args)
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
-        .output()
-        .expect("the program starts")
-}
-
-fn out(o: &Output) -> String {
-    String::from_utf8(o.stdout.clone()).unwrap()
-}
-
-fn err(o: &Output) -> String {
-    String::from_utf8(o.stderr.clone()).unwrap()
-}
-
-fn code(o: &Output) -> i32 {
-    o.status.code().unwrap_or(-1)
-}
 
 struct Temp(PathBuf);
 

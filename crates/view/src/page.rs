@@ -63,7 +63,7 @@ pub fn render(
     out.push_str("<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n");
     out.push_str(&format!(
         "<title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n",
-        escape(&page.title)
+        scalify_page::esc(&page.title)
     ));
     out.push_str("<noscript>This page needs JavaScript to draw the graph.</noscript>\n");
     out.push_str(&format!("<script type=\"text/plain\" id=\"facts\">{facts}</script>\n"));
@@ -77,20 +77,4 @@ pub fn render(
     }
     out.push_str("</body>\n</html>\n");
     Ok(out)
-}
-
-/// Text for HTML.
-pub fn escape(t: &str) -> String {
-    let mut out = String::with_capacity(t.len());
-    for c in t.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c => out.push(c),
-        }
-    }
-    out
 }

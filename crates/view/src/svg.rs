@@ -2,7 +2,6 @@
 
 use crate::graph::Graph;
 use crate::layout::{self, Route};
-use crate::page::escape;
 use scalify_ir::InstrId;
 use std::fmt::Write;
 
@@ -118,7 +117,7 @@ pub fn render(g: &Graph<'_>, only: &[InstrId]) -> String {
                 "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\"{weight}>{}</text>",
                 l.x[p],
                 top + 13.0 + 14.0 * k as f32,
-                escape(t)
+                scalify_page::esc(t)
             );
         }
     }
