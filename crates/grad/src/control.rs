@@ -8,11 +8,12 @@
 use crate::activity::{self, Tree};
 use crate::emit::{Res, internal};
 use crate::forward::{Cotangents, Step, Tape, Val, Work};
-use crate::trips;
-use scalify_ir::{Attrs, CompId, Comparison, DType, InstrId, Instruction, Opcode, Shape};
+use scalify_ir::{Attrs, CompId, Comparison, DType, InstrId, Instruction, Opcode, Shape, trips};
 
 /// Work of the analysis of what depends on what.
 const BUDGET: u64 = 20_000_000;
+/// Most iterations of a loop, each of which saves its state.
+const MAX_TRIPS: i64 = 1 << 20;
 
 /// A loop on the tape.
 pub(crate) struct Loop {
@@ -83,9 +84,9 @@ impl Work<'_> {
             _ => None,
         };
         let found = trips::look(self.src, cond, body, elements.len(), &first);
-        let n = found.count.ok_or_else(|| {
+        let n = found.count.filter(|n| *n <= MAX_TRIPS).ok_or_else(|| {
             internal(
-                "a loop whose trip count is not known",
+                "a loop whose trip count is not known, or is over a million",
                 "a counter that is compared with a constant and moved by a constant",
             )
         })?;

@@ -34,7 +34,6 @@ pub mod control;
 mod emit;
 pub mod forward;
 pub mod rules;
-mod trips;
 pub mod update;
 
 pub use emit::prune;

@@ -22,6 +22,7 @@ pub mod shape;
 pub mod sharding;
 pub mod source;
 pub mod symbol;
+pub mod trips;
 pub mod validate;
 
 pub use attrs::*;

@@ -88,6 +88,12 @@ fn counted_loops() {
             );
         }
     }
+    // In range up to the last value, and one that goes round before it ends.
+    let count = |limit| {
+        let m = counting(120, 1, limit, "LE", "s8");
+        trips(&m, find(&m, "w")).map(|t| t.count)
+    };
+    assert_eq!((count(126), count(127)), (Some(7), None));
     let m = counting(0, 1, 5, "LT", "u8");
     let c = ModuleCost::new(&m);
     // Per iteration 8 + 1 additions and one comparison; XLA counts one.

@@ -1,7 +1,8 @@
-//! How often a loop runs, where a counter says it.
+//! How often a loop runs, where a counter says it: an element of the state
+//! that starts at a constant, moves by a constant and is compared with one.
 
+use crate::{Attrs, CompId, Comparison, InstrId, Module, Opcode, Shape};
 use rustc_hash::FxHashMap;
-use scalify_ir::{Attrs, CompId, Comparison, InstrId, Module, Opcode};
 
 /// What is known of a value inside a loop.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,7 +16,7 @@ enum Known {
 }
 
 /// Integer of a scalar constant.
-pub(crate) fn integer(m: &Module, i: InstrId) -> Option<i64> {
+pub fn integer(m: &Module, i: InstrId) -> Option<i64> {
     let l = m.literal(i)?;
     let a = l.shape.as_array().filter(|a| a.dims.is_empty())?;
     let b = l.bytes()?;
@@ -71,7 +72,9 @@ impl Look<'_> {
                     },
                 }
             }
-            (Opcode::Copy | Opcode::Bitcast | Opcode::Reshape, _) => op(self, memo, 0),
+            (Opcode::Copy | Opcode::Bitcast | Opcode::Reshape | Opcode::OptimizationBarrier, _) => {
+                op(self, memo, 0)
+            }
             // The counter's own type is what it is compared in.
             (Opcode::Call | Opcode::Fusion, _) if i.calls.len() == 1 => {
                 let a: Vec<Known> = (0..i.operands.len()).map(|k| op(self, memo, k)).collect();
@@ -104,19 +107,42 @@ impl Look<'_> {
 }
 
 /// A loop's condition and state, as far as they are known.
-pub(crate) struct Trips {
+pub struct Trips {
     /// Number of iterations.
-    pub(crate) count: Option<i64>,
+    pub count: Option<i64>,
     /// Per element of the state tuple: it stays as it is.
-    pub(crate) stays: Vec<bool>,
+    pub stays: Vec<bool>,
 }
 
-/// Largest trip count that is reported.
-const MAX_TRIPS: i64 = 1 << 20;
+/// Iterations of the `while` at `id`, from the constants that it begins with.
+pub fn of_while(m: &Module, id: InstrId) -> Option<i64> {
+    let i = m.instrs.get(id.0 as usize).filter(|i| i.opcode == Opcode::While)?;
+    let &[cond, body] = i.calls.as_slice() else { return None };
+    let Shape::Tuple(elements) = m.shape(id) else { return None };
+    let mut begin = *i.operands.first()?;
+    for _ in 0..64 {
+        match m.instr(begin).opcode {
+            Opcode::Copy | Opcode::OptimizationBarrier => {
+                begin = *m.instr(begin).operands.first()?;
+            }
+            _ => break,
+        }
+    }
+    let tuple = m.instr(begin).opcode == Opcode::Tuple;
+    let init = |k: usize| {
+        let e = m.instr(begin).operands.get(k).filter(|_| tuple)?;
+        let mut l = Look { m, budget: 10_000 };
+        match l.at(&[], *e, &mut FxHashMap::default(), 64) {
+            Known::Number(n) => Some(n),
+            _ => None,
+        }
+    };
+    look(m, cond, body, elements.len(), &init).count
+}
 
 /// Looks at `while` with condition `cond` and body `body` over a state of `n`
 /// elements; `init` gives the integers that elements begin with.
-pub(crate) fn look(
+pub fn look(
     m: &Module,
     cond: CompId,
     body: CompId,
@@ -167,6 +193,17 @@ pub(crate) fn look(
             return None;
         }
         let (first, limit, step) = (i128::from(first), i128::from(limit), i128::from(*step));
+        let holds = match d {
+            Lt => first < limit,
+            Le => first <= limit,
+            Gt => first > limit,
+            Ge => first >= limit,
+            Eq => first == limit,
+            Ne => first != limit,
+        };
+        if !holds {
+            return Some(0);
+        }
         let up = |gap: i128, s: i128| if gap <= 0 { 0 } else { (gap + s - 1) / s };
         let n = match d {
             Lt if step > 0 => up(limit - first, step),
@@ -178,7 +215,11 @@ pub(crate) fn look(
             }
             _ => return None,
         };
-        i64::try_from(n).ok().filter(|n| *n <= MAX_TRIPS)
+        // A counter that leaves its type on the way begins again elsewhere.
+        let (lo, hi) = m.dtype(*m.instr(root).operands.get(k)?)?.int_range()?;
+        let last = n.checked_mul(step)?.checked_add(first)?;
+        let state = last - i128::from(off);
+        (lo <= last.min(state) && last.max(state) <= hi).then(|| i64::try_from(n).ok()).flatten()
     })();
     Trips { count, stays }
 }
