@@ -13,6 +13,7 @@ pub mod decide;
 pub mod domain;
 pub mod edit;
 pub mod evaluate;
+pub mod joined;
 pub mod place;
 pub mod random;
 pub mod repair;
