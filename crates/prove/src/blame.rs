@@ -10,9 +10,10 @@
 //! in the baseline and the first difference between the two computations is
 //! followed down.
 
-use crate::decide::{Attempt, ratio};
+use crate::decide::Attempt;
 use crate::lift::Path;
 use crate::outcome::*;
+use crate::outputs::ratio;
 use crate::problem::Problem;
 use crate::relate;
 use hashbrown::HashMap;

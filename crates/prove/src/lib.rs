@@ -13,6 +13,7 @@ pub mod decide;
 pub mod devices;
 pub mod lift;
 pub mod outcome;
+pub mod outputs;
 #[doc(hidden)]
 pub mod probe;
 pub mod problem;

@@ -1,7 +1,8 @@
 //! Reads relations off the terms.
 
-use crate::decide::{Attempt, same_value};
+use crate::decide::Attempt;
 use crate::outcome::*;
+use crate::outputs::same_value;
 use crate::problem;
 use crate::tv::{Tv, TvOps};
 use hashbrown::HashMap;

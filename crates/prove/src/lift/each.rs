@@ -395,7 +395,7 @@ impl Lifter<'_> {
         for d in 0..ts.len() {
             let first = (0..d).find(|&e| tile(e) == tile(d));
             if let Some(e) = first {
-                if !crate::decide::same_value(self.st, &ts[e], &ts[d]) {
+                if !crate::outputs::same_value(self.st, &ts[e], &ts[d]) {
                     return Err(
                         "the value differs between devices, which its sharding says it does not"
                             .to_owned(),
