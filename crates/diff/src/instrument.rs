@@ -195,20 +195,8 @@ impl Work<'_> {
         operands: &[InstrId],
         shape: Shape,
     ) -> InstrId {
-        let id = InstrId(self.m.instrs.len() as u32);
-        let name = self.m.strings.intern(&format!("check_finite.{}", id.0));
-        let shape = self.m.shape_id(shape);
-        self.m.instrs.push(Instruction {
-            name,
-            opcode,
-            shape,
-            operands: operands.into(),
-            calls: Default::default(),
-            attrs,
-            extra: None,
-            metadata: None,
-            span: Span::default(),
-        });
+        let name = format!("check_finite.{}", self.m.instrs.len());
+        let id = self.m.append(&name, opcode, attrs, operands, &[], shape);
         list.push(id);
         id
     }

@@ -12,9 +12,7 @@ use crate::gradcheck::Pairing;
 use scalify_claim::{Claim, Selector};
 use scalify_grad::{Adam, AdamPart, Output, Ties};
 use scalify_interp::{Accumulate, RunOptions, Tensor, Value, run};
-use scalify_ir::{
-    Attrs, InstrId, Instruction, LiteralData, Module, Opcode, Shape, ShardingKind, Span,
-};
+use scalify_ir::{Attrs, InstrId, Instruction, LiteralData, Module, Opcode, Shape, ShardingKind};
 use scalify_prove::outcome::{Grade, Verdict};
 use scalify_prove::problem::{Problem, output_shapes};
 use scalify_refute::evaluate::{self, Inputs, RunLimits};
@@ -899,20 +897,7 @@ pub fn select_outputs(m: &Module, keep: &[usize]) -> Result<Module, DiffError> {
     let mut all = Vec::new();
     paths(&shape, &mut Vec::new(), &mut all);
     let push = |n: &mut Module, list: &mut Vec<InstrId>, op, attrs, xs: &[InstrId], s: Shape| {
-        let id = InstrId(n.instrs.len() as u32);
-        let name = n.strings.intern(&format!("selected.{}", id.0));
-        let shape = n.shape_id(s);
-        n.instrs.push(Instruction {
-            name,
-            opcode: op,
-            shape,
-            operands: xs.into(),
-            calls: Default::default(),
-            attrs,
-            extra: None,
-            metadata: None,
-            span: Span::default(),
-        });
+        let id = n.append(&format!("selected.{}", n.instrs.len()), op, attrs, xs, &[], s);
         list.push(id);
         id
     };

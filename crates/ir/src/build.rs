@@ -15,7 +15,7 @@
 use crate::attrs::{Attrs, CollectiveAttrs, CompareKind, Comparison, DotAttrs, PadDim, SliceAttrs};
 use crate::infer::{InferError, err, infer_op, need};
 use crate::literal::Literal;
-use crate::module::{CompId, Computation, InstrId, Instruction, Module};
+use crate::module::{CompId, Computation, InstrId, Module};
 use crate::shape::{ArrayShape, Dims, Shape};
 use crate::source::Span;
 use crate::{DType, Opcode};
@@ -169,20 +169,8 @@ impl ComputationBuilder<'_> {
         calls: &[CompId],
         shape: Shape,
     ) -> InstrId {
-        let id = InstrId(self.m.instrs.len() as u32);
-        let name = self.m.strings.intern(&format!("{}.{}", opcode.name(), id.0));
-        let shape = self.m.shape_id(shape);
-        self.m.instrs.push(Instruction {
-            name,
-            opcode,
-            shape,
-            operands: operands.into(),
-            calls: calls.into(),
-            attrs,
-            extra: None,
-            metadata: None,
-            span: Span::default(),
-        });
+        let name = format!("{}.{}", opcode.name(), self.m.instrs.len());
+        let id = self.m.append(&name, opcode, attrs, operands, calls, shape);
         self.instrs.push(id);
         id
     }

@@ -143,6 +143,34 @@ impl Module {
         id
     }
 
+    /// Adds an instruction without metadata. It belongs to no computation
+    /// until its id stands in one.
+    pub fn append(
+        &mut self,
+        name: &str,
+        opcode: Opcode,
+        attrs: Attrs,
+        operands: &[InstrId],
+        calls: &[CompId],
+        shape: Shape,
+    ) -> InstrId {
+        let id = InstrId(self.instrs.len() as u32);
+        let name = self.strings.intern(name);
+        let shape = self.shape_id(shape);
+        self.instrs.push(Instruction {
+            name,
+            opcode,
+            shape,
+            operands: operands.into(),
+            calls: calls.into(),
+            attrs,
+            extra: None,
+            metadata: None,
+            span: Span::default(),
+        });
+        id
+    }
+
     /// The instruction with this id.
     pub fn instr(&self, id: InstrId) -> &Instruction {
         &self.instrs[id.0 as usize]

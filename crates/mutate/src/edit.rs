@@ -55,21 +55,9 @@ impl Edit {
         shape: Shape,
     ) -> Option<InstrId> {
         let p = self.position(at)?;
-        let id = InstrId(self.m.instrs.len() as u32);
-        let name = self.m.strings.intern(&format!("mutant.{}", id.0));
-        let shape = self.m.shape_id(shape);
-        let metadata = self.m.instr(at).metadata;
-        self.m.instrs.push(Instruction {
-            name,
-            opcode,
-            shape,
-            operands: operands.into(),
-            calls: calls.into(),
-            attrs,
-            extra: None,
-            metadata,
-            span: Span::default(),
-        });
+        let name = format!("mutant.{}", self.m.instrs.len());
+        let id = self.m.append(&name, opcode, attrs, operands, calls, shape);
+        self.m.instrs[id.0 as usize].metadata = self.m.instr(at).metadata;
         self.comp_mut().instrs.insert(p, id);
         Some(id)
     }

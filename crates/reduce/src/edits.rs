@@ -3,27 +3,7 @@
 
 use crate::{Run, State};
 use scalify_grad::prune;
-use scalify_ir::{
-    Attrs, CompId, InstrId, Instruction, Literal, LiteralData, Module, Opcode, Shape, Span,
-};
-
-fn push(m: &mut Module, name: &str, op: Opcode, attrs: Attrs, xs: &[InstrId], s: Shape) -> InstrId {
-    let id = InstrId(m.instrs.len() as u32);
-    let name = m.strings.intern(name);
-    let shape = m.shape_id(s);
-    m.instrs.push(Instruction {
-        name,
-        opcode: op,
-        shape,
-        operands: xs.into(),
-        calls: Default::default(),
-        attrs,
-        extra: None,
-        metadata: None,
-        span: Span::default(),
-    });
-    id
-}
+use scalify_ir::{Attrs, CompId, InstrId, Literal, LiteralData, Module, Opcode, Shape};
 
 /// A name that no instruction of these modules has: `stem` and a number.
 pub(crate) fn fresh(ms: &[&Module], stem: &str, from: usize) -> String {
@@ -85,7 +65,7 @@ pub fn spread(m: &Module) -> Module {
     for (k, s) in t.into_iter().enumerate() {
         let name = fresh(&[&n], "part.", n.instrs.len());
         let a = Attrs::TupleIndex(k as i64);
-        let p = push(&mut n, &name, Opcode::GetTupleElement, a, &[root], s);
+        let p = n.append(&name, Opcode::GetTupleElement, a, &[root], &[], s);
         n.comps[entry].instrs.push(p);
         parts.push(p);
     }
@@ -102,7 +82,7 @@ pub fn returning(m: &Module, outs: &[InstrId]) -> Module {
         _ => {
             let s = Shape::Tuple(outs.iter().map(|&o| n.shape(o).clone()).collect());
             let name = fresh(&[&n], "outputs.", n.instrs.len());
-            let t = push(&mut n, &name, Opcode::Tuple, Attrs::None, outs, s);
+            let t = n.append(&name, Opcode::Tuple, Attrs::None, outs, &[], s);
             n.comps[entry].instrs.push(t);
             t
         }
@@ -137,7 +117,7 @@ pub fn parameters(m: &Module, cut: &[(InstrId, String)]) -> Module {
         let s = n.shape(*x).clone();
         let taken = n.instrs.iter().any(|i| n.str(i.name) == name);
         let name = if taken { fresh(&[&n], &format!("{name}_"), 0) } else { name.clone() };
-        let p = push(&mut n, &name, Opcode::Parameter, Attrs::Parameter(k), &[], s);
+        let p = n.append(&name, Opcode::Parameter, Attrs::Parameter(k), &[], &[], s);
         let c = &mut n.comps[entry.0 as usize];
         c.params.push(p);
         c.instrs.insert(0, p);
@@ -164,7 +144,7 @@ pub fn filled(m: &Module, c: CompId, x: InstrId, one: bool) -> Option<Module> {
     let mut n = m.clone();
     let name = fresh(&[&n], "fill.", n.instrs.len());
     let s = l.shape.clone();
-    let k = push(&mut n, &name, Opcode::Constant, Attrs::Constant(Box::new(l)), &[], s);
+    let k = n.append(&name, Opcode::Constant, Attrs::Constant(Box::new(l)), &[], &[], s);
     let comp = &mut n.comps[c.0 as usize];
     comp.instrs.insert(0, k);
     let by = if a.dims.is_empty() {
@@ -172,7 +152,7 @@ pub fn filled(m: &Module, c: CompId, x: InstrId, one: bool) -> Option<Module> {
     } else {
         let name = fresh(&[&n], "filled.", n.instrs.len());
         let s = Shape::array(a.dtype, a.dims.iter().copied());
-        let b = push(&mut n, &name, Opcode::Broadcast, Attrs::Dims(Default::default()), &[k], s);
+        let b = n.append(&name, Opcode::Broadcast, Attrs::Dims(Default::default()), &[k], &[], s);
         n.comps[c.0 as usize].instrs.insert(1, b);
         b
     };

@@ -6,8 +6,8 @@ use scalify_ir::attrs::CollectiveAttrs;
 use scalify_ir::infer::infer_op;
 use scalify_ir::source::Span;
 use scalify_ir::{
-    ArrayShape, Attrs, CompId, Computation, DType, InstrId, Instruction, Literal, Module, Opcode,
-    ReplicaGroups, Shape,
+    ArrayShape, Attrs, CompId, Computation, DType, InstrId, Literal, Module, Opcode, ReplicaGroups,
+    Shape,
 };
 
 /// A module under edit.
@@ -90,21 +90,9 @@ impl Editor {
         };
         let name = format!("repair.{}", self.made);
         self.made += 1;
-        let name = self.m.strings.intern(&name);
-        let shape = self.m.shape_id(shape);
         let metadata = after.and_then(|a| self.m.instr(a).metadata);
-        let id = InstrId(u32::try_from(self.m.instrs.len()).ok()?);
-        self.m.instrs.push(Instruction {
-            name,
-            opcode,
-            shape,
-            operands: operands.iter().copied().collect(),
-            calls: calls.iter().copied().collect(),
-            attrs,
-            extra: None,
-            metadata,
-            span: Span::default(),
-        });
+        let id = self.m.append(&name, opcode, attrs, operands, calls, shape);
+        self.m.instrs[id.0 as usize].metadata = metadata;
         let list = &mut self.m.comps[comp.0 as usize].instrs;
         let mut at = match after {
             Some(a) => list.iter().position(|&x| x == a)? + 1,
