@@ -41,17 +41,17 @@ pub(crate) fn run(a: &VerifyArgs) -> anyhow::Result<Exit> {
     let (base_file, dist_file) = (a.base.display().to_string(), a.dist.display().to_string());
     let (mut witness, mut saved) = (None, Ok(()));
     if let (Some(dir), Some(c)) = (&a.refute.witness, &decision.counterexample) {
-        // The counterexample may be one of the pair at reduced sizes.
+        // The counterexample may be one of a smaller pair.
         let small = decision.reduced.as_deref();
         let (b, d) = small.map_or((&base, &dist), |r| (&r.base, &r.dist));
-        let small = small.map(|r| scalify_prove::problem::setup(&r.base, &r.dist, &claim));
+        let small = decision.reduced_problem.as_deref();
         let w = scalify_witness::Witness {
             base: b,
             dist: d,
             base_file: &base_file,
             dist_file: &dist_file,
             claim: &claim,
-            problem: small.as_ref().unwrap_or(&problem),
+            problem: small.unwrap_or(&problem),
             example: c,
             seed: a.refute.seed,
         };

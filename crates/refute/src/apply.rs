@@ -260,6 +260,11 @@ impl Context<'_> {
                     }
                 }
             }
+            Edit::Start { dim, start } => {
+                let Attrs::Slice(s) = &mut e.m.instrs[at.0 as usize].attrs else { return None };
+                s.limit[*dim] += start - s.start[*dim];
+                s.start[*dim] = *start;
+            }
             Edit::OwnBlock { axis, dim } => {
                 let (o, a) = (*i.operands.first()?, m.array(at)?.clone());
                 let k = self.coordinate(e, c, o, *axis, DType::S32)?;

@@ -79,6 +79,8 @@ pub enum Edit {
     Times { with: InstrId, dims: Vec<i64> },
     /// The same to one operand only.
     TimesOperand { operand: usize, with: InstrId, dims: Vec<i64> },
+    /// A slice that starts elsewhere along a dimension.
+    Start { dim: usize, start: i64 },
     /// The block that belongs to the device, in place of one slice for all.
     OwnBlock { axis: usize, dim: usize },
     /// A value that the baseline has, built anew.
@@ -274,6 +276,7 @@ impl<'a> Context<'a> {
                     | Edit::Gather { .. }
                     | Edit::Graft { .. }
                     | Edit::OwnBlock { .. }
+                    | Edit::Start { .. }
             )
         };
         one(&x.edit) && x.also.iter().all(|(_, e)| one(e))
@@ -493,9 +496,12 @@ impl<'a> Context<'a> {
                     }
                 }
             }
-            Opcode::Slice if local => {
+            Opcode::Slice => {
+                for (dim, start) in self.starts(list, at) {
+                    push(1.1, Edit::Start { dim, start });
+                }
                 let from = m.array(i.operands[0]).map(|x| x.dims.clone()).unwrap_or_default();
-                for (axis, n) in self.mesh.iter().enumerate().filter(|x| x.1.1 > 1) {
+                for (axis, n) in self.mesh.iter().enumerate().filter(|x| local && x.1.1 > 1) {
                     for dim in (0..from.len()).filter(|&k| a.dims[k] * n.1 == from[k]) {
                         push(0.9, Edit::OwnBlock { axis, dim });
                     }
@@ -703,6 +709,31 @@ impl<'a> Context<'a> {
                 break;
             }
             out.extend(placings(&f.dims, &a.dims, 2).into_iter().map(|dims| (y, dims)));
+        }
+        out
+    }
+
+    /// Other starts of a slice: where other slices of the same value start or
+    /// end.
+    fn starts(&self, list: &[InstrId], at: InstrId) -> Vec<(usize, i64)> {
+        let m = self.m;
+        let bounds = |x: InstrId| match &m.instr(x).attrs {
+            Attrs::Slice(s) => Some(s),
+            _ => None,
+        };
+        let o = m.instr(at).operands[0];
+        let (Some(s), Some(from)) = (bounds(at), m.array(o)) else { return Vec::new() };
+        let mut out = Vec::new();
+        for &y in list.iter().filter(|&&y| y != at && m.instr(y).operands.first() == Some(&o)) {
+            let Some(t) = bounds(y) else { continue };
+            for k in 0..s.start.len() {
+                for b in [t.limit[k], t.start[k]] {
+                    let fits = b != s.start[k] && b + s.limit[k] - s.start[k] <= from.dims[k];
+                    if fits && !out.contains(&(k, b)) && out.len() < 8 {
+                        out.push((k, b));
+                    }
+                }
+            }
         }
         out
     }

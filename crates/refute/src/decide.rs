@@ -1,7 +1,7 @@
 //! The whole decision: prove, else refute, else say what was seen.
 
-use crate::domain;
 use crate::repair::{self, Repair};
+use crate::restrict::restrict;
 use crate::rounding;
 use crate::search::{Counterexample, Evidence, Options, Refuter, Search, too_big};
 use crate::shrink::{Reduced, shrink};
@@ -49,7 +49,8 @@ pub struct Decision {
     /// Edits of the distributed program with which the proof goes through,
     /// the likeliest first.
     pub repairs: Vec<Repair>,
-    /// The pair at reduced sizes, if the counterexample is one of it.
+    /// The pair at reduced sizes, or for one output alone, if the
+    /// counterexample is one of it.
     pub reduced: Option<Box<Reduced>>,
     /// Its pairing and placements.
     pub reduced_problem: Option<Box<problem::Problem>>,
@@ -101,10 +102,13 @@ pub fn decide(
     }
     let p = problem::setup(base, dist, claim);
     if !proved && too_big(base, dist, &p).is_some() {
+        if one_output(base, dist, claim, prover, plan, &p, search, &mut d) {
+            return d;
+        }
         reduced(base, dist, claim, prover, plan, &p, search, &mut d);
         return d;
     }
-    let mut refuter = match Refuter::new(base, dist, &p, claim, search) {
+    let refuter = match Refuter::new(base, dist, &p, claim, search) {
         Ok(r) => r,
         Err(e) => {
             if !doubted || plan.cross_check {
@@ -113,24 +117,7 @@ pub fn decide(
             return d;
         }
     };
-    let mut found = refuter.search();
-    // Who rewrites a program for one device keeps what it does with indices
-    // out of range; who distributes one may rely on valid ones.
-    let rewritten = !proved && p.devices == 1 && matches!(found, Search::Agree(_));
-    if rewritten
-        && domain::domains(base, &p, claim, true) != domain::domains(base, &p, claim, false)
-    {
-        let beyond = Options { beyond: true, ..search };
-        if let Ok(r) = Refuter::new(base, dist, &p, claim, beyond) {
-            if let c @ Search::Differ(_) = r.search() {
-                (refuter, found) = (r, c);
-                d.outcome.notes.push(
-                    "the inputs hold indices outside of the arrays, for which HLO says what is read or written".to_owned(),
-                );
-            }
-        }
-    }
-    match found {
+    match refuter.search() {
         Search::Differ(c) if doubted => {
             d.outcome.verdict = Verdict::Refuted;
             d.outcome.grade = None;
@@ -202,6 +189,54 @@ pub fn decide(
         Search::Unable(e) => d.unable = Some(e),
     }
     d
+}
+
+/// Looks for a difference in one output of a pair that is too big to evaluate
+/// as a whole; true if there is one.
+fn one_output(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    prover: &scalify_prove::Options<'_>,
+    plan: &Plan,
+    p: &problem::Problem,
+    search: Options,
+    d: &mut Decision,
+) -> bool {
+    let open = d.outcome.outputs.iter().filter(|o| o.verdict != Verdict::Proved);
+    let open: Vec<usize> = open.map(|o| o.index).collect();
+    let Some((r, q)) = restrict(base, dist, p, &open) else { return false };
+    let search = Options { output: r.output, ..search };
+    let Ok(refuter) = Refuter::new(&r.base, &r.dist, &q, claim, search) else { return false };
+    let Search::Differ(c) = refuter.search() else { return false };
+    d.outcome.verdict = Verdict::Refuted;
+    for x in &c.outputs {
+        if let Some(o) = d.outcome.outputs.get_mut(x.output) {
+            o.verdict = Verdict::Refuted;
+        }
+    }
+    d.outcome.notes.push(
+        "the programs are too big to evaluate as a whole: only what the output that differs is computed from was".to_owned(),
+    );
+    if !plan.repair.is_zero() {
+        (d.repairs, d.edits_tried) = repair::search(
+            base,
+            dist,
+            claim,
+            prover,
+            &d.outcome,
+            &refuter,
+            &c,
+            Some(&r),
+            plan.repair,
+        );
+        repair::promote(&mut d.outcome, dist, &d.repairs);
+    }
+    drop(refuter);
+    d.counterexample = Some(c);
+    d.reduced_problem = Some(Box::new(q));
+    d.reduced = Some(Box::new(r));
+    true
 }
 
 /// Decides a pair that is too big to evaluate on the same pair at reduced

@@ -25,10 +25,8 @@ pub enum Domain {
     Complex,
 }
 
-/// The domain of every leaf of the baseline's inputs. `beyond`: integers that
-/// nothing is declared of also index a little beyond the arrays, where HLO
-/// clamps or skips them.
-pub fn domains(base: &Module, p: &Problem, claim: &Claim, beyond: bool) -> Vec<Domain> {
+/// The domain of every leaf of the baseline's inputs.
+pub fn domains(base: &Module, p: &Problem, claim: &Claim) -> Vec<Domain> {
     let mut least: FxHashMap<usize, i64> = FxHashMap::default();
     index_extents(base, &mut |leaf, n| {
         let e = least.entry(leaf).or_insert(n);
@@ -61,7 +59,6 @@ pub fn domains(base: &Module, p: &Problem, claim: &Claim, beyond: bool) -> Vec<D
                 }
             }
             let (a, b) = range.unwrap_or_else(|| match least.get(&l.index) {
-                Some(&n) if beyond => (-2, n + 1),
                 Some(&n) => (0, (n - 1).max(0)),
                 None => (0, 3),
             });

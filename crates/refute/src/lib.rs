@@ -19,6 +19,7 @@ pub mod joined;
 pub mod place;
 pub mod random;
 pub mod repair;
+pub mod restrict;
 mod rounding;
 pub mod search;
 pub mod shrink;

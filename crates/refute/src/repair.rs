@@ -44,7 +44,7 @@ const MANY: usize = 10_000;
 const FEW: usize = 6_000;
 
 /// With `reduced`, `refuter` and `example` are those of the reduced pair;
-/// edits are evaluated there and proved at full size.
+/// edits are evaluated there and proved for the given one.
 ///
 /// Tries repairs until the time is over: the proved ones, else one that agrees
 /// on all inputs tried; and how many edits were evaluated.
@@ -85,6 +85,7 @@ pub fn search(
     let Some(trial) = refuter.trial(example, if small.is_some() { 0 } else { 2 }) else {
         return (Vec::new(), 0);
     };
+    let sizes = reduced.is_some_and(Reduced::smaller);
     let mut proved: Vec<Repair> = Vec::new();
     let mut likely: Vec<(Candidate, Module)> = Vec::new();
     let mut stop: Option<Duration> = None;
@@ -100,7 +101,7 @@ pub fn search(
         }
         let m = match &small {
             Some(s) => {
-                if !Context::free_of_sizes(&c) {
+                if sizes && !Context::free_of_sizes(&c) {
                     continue;
                 }
                 let Some(m) = s.apply(&c) else { continue };

@@ -25,8 +25,9 @@ pub struct Options {
     /// Fewer evaluations per draw: for reduced pairs, where a difference
     /// counts only with a proved repair.
     pub quick: bool,
-    /// Indices that nothing is declared of are drawn beyond the arrays too.
-    pub beyond: bool,
+    /// Only this output is compared; the others are left out of the programs
+    /// ([`crate::restrict`]).
+    pub output: Option<usize>,
 }
 
 impl Default for Options {
@@ -37,7 +38,7 @@ impl Default for Options {
             samples: 8,
             seed: 1,
             quick: false,
-            beyond: false,
+            output: None,
         }
     }
 }
@@ -146,11 +147,12 @@ fn unpredictable(m: &Module) -> Option<String> {
 
 /// Bytes of the biggest values of a module; a cheap refusal of programs that
 /// cannot be evaluated.
-fn volume(m: &Module) -> f64 {
-    m.instrs
+pub(crate) fn volume(m: &Module) -> f64 {
+    m.comps
         .iter()
-        .map(|i| {
-            let s = &m.shapes[i.shape.0 as usize];
+        .flat_map(|c| &c.instrs)
+        .map(|&i| {
+            let s = m.shape(i);
             s.leaves()
                 .iter()
                 .filter_map(|s| s.as_array())
@@ -162,7 +164,7 @@ fn volume(m: &Module) -> f64 {
 
 /// Elements over all instructions and devices above which a program is not
 /// evaluated as it stands.
-const MAX_VOLUME: f64 = 4e8;
+pub(crate) const MAX_VOLUME: f64 = 4e8;
 
 /// Further draws where integers are inputs, and the time after which there are
 /// none.
@@ -274,10 +276,15 @@ impl<'a> Refuter<'a> {
             if g.dynamic != 0 || l.dynamic != 0 {
                 return Err(format!("output {k} has a dynamic size"));
             }
+            if options.output.is_some_and(|o| o != k) {
+                let whole = Placement::replicated(g.dims.len(), p.devices as u32);
+                outputs.push((g.clone(), vec![whole]));
+                continue;
+            }
             let q = problem::output_layouts(p, claim, dist, k, g, l)?;
             outputs.push((g.clone(), q.into_iter().map(|x| x.0).collect()));
         }
-        let domains = domain::domains(base, p, claim, options.beyond);
+        let domains = domain::domains(base, p, claim);
         let u = compare::roundoff(base);
         let start = Instant::now();
         Ok(Refuter { base, dist, p, domains, layouts, outputs, u, options, start })

@@ -23,13 +23,24 @@ use scalify_ir::{
 };
 use scalify_prove::problem::Problem;
 
-/// Both programs at reduced sizes; instructions keep their ids.
+/// Both programs at reduced sizes, or for one output alone; instructions keep
+/// their ids.
 #[derive(Clone, Debug)]
 pub struct Reduced {
     /// Baseline.
     pub base: Module,
     /// Distributed program.
     pub dist: Module,
+    /// Sizes are as given, and only this output is computed; see
+    /// [`crate::restrict`].
+    pub output: Option<usize>,
+}
+
+impl Reduced {
+    /// Sizes are smaller than given.
+    pub fn smaller(&self) -> bool {
+        self.output.is_none()
+    }
 }
 
 /// Sizes are not divided below this.
@@ -144,7 +155,7 @@ pub fn shrink(base: &Module, dist: &Module, p: &Problem) -> Option<Reduced> {
     if e.iter().all(|&e| e == 0) {
         return None;
     }
-    Some(Reduced { base: rebuild(&bv, &mut c, &e)?, dist: rebuild(&dv, &mut c, &e)? })
+    Some(Reduced { base: rebuild(&bv, &mut c, &e)?, dist: rebuild(&dv, &mut c, &e)?, output: None })
 }
 
 fn variables<'a>(m: &'a Module, c: &mut Classes) -> Vars<'a> {

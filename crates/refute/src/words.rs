@@ -171,6 +171,7 @@ impl Context<'_> {
                 }
             }
             Edit::OwnBlock { .. } => "stale-slice",
+            Edit::Start { .. } => "wrong-offset",
             Edit::Swap => "wrong-operand",
             Edit::Op { .. } => "wrong-operation",
             Edit::Direction { .. } => "wrong-mask",
@@ -305,6 +306,9 @@ impl Context<'_> {
             }
             Edit::Operand { operand, with } => {
                 format!("{} as operand {operand} of {at}", name(*with))
+            }
+            Edit::Start { dim, start } => {
+                format!("elements from {start} of dimension {dim} on in {at}")
             }
             Edit::OwnBlock { axis, dim } => format!(
                 "the device's own block along {} of dimension {dim} in place of {at}",

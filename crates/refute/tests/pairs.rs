@@ -447,3 +447,43 @@ fn nan_on_every_input_proves_nothing() {
     assert_eq!(decision(&right, &wrong, &c).outcome.verdict, Verdict::Refuted);
     assert_eq!(decision(&right, &right, &c).outcome.verdict, Verdict::Proved);
 }
+
+/// Too big to evaluate as a whole: the output that a wrong slice reaches is
+/// evaluated alone, at full size, and the slice is named.
+#[test]
+fn one_output_of_a_big_program() {
+    let program = |start: i64| {
+        let end = start + 4;
+        module(
+            1,
+            &format!(
+                " x = f32[3,8] parameter(0)
+ w = f32[8,12] parameter(1)
+ y = f32[30000,20000] parameter(2)
+ d = f32[3,12] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+ q = f32[3,4] slice(d), slice={{[0:3], [0:4]}}
+ k = f32[3,4] slice(d), slice={{[0:3], [{start}:{end}]}}
+ v = f32[3,4] slice(d), slice={{[0:3], [8:12]}}
+ s = f32[3,4] multiply(q, k)
+ t = f32[3,4] add(s, v)
+ e = f32[30000,20000] exponential(y)
+ ROOT r = (f32[30000,20000], f32[3,4]) tuple(e, t)"
+            ),
+        )
+    };
+    let (base, wrong) = (program(4), program(0));
+    let c = claim("d=1", &[], &[], &[]);
+    let d = decision(&base, &wrong, &c);
+    assert_eq!(d.outcome.verdict, Verdict::Refuted, "{:?} {:?}", d.unable, d.outcome.notes);
+    let r = d.reduced.expect("one output");
+    assert_eq!(r.output, Some(1));
+    let x = d.counterexample.expect("inputs");
+    assert_eq!(x.inputs.values[0][0].dims[..], [3, 8]);
+    assert_eq!(x.outputs.iter().map(|o| o.output).collect::<Vec<_>>(), [1]);
+    assert_eq!(d.repairs[0].code, "wrong-offset");
+    assert!(d.repairs[0].grade.is_some());
+    assert_eq!(wrong.name_of(d.repairs[0].at), "k");
+    // The same inputs, in the whole programs, by hand: what the edit changes.
+    let q = d.reduced_problem.expect("its pairing");
+    assert_eq!(q.base_inputs[2].shape.to_string(), "f32[1,1]");
+}

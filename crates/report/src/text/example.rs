@@ -48,7 +48,8 @@ pub(super) fn clause(s: &Subject<'_>, c: &Counterexample) -> Option<String> {
         2 => " (and another output differs)".into(),
         n => format!(" (and {} other outputs differ)", n - 1),
     };
-    let sizes = if s.decision.reduced.is_some() { "at reduced sizes " } else { "" };
+    let smaller = s.decision.reduced.as_ref().is_some_and(|r| r.smaller());
+    let sizes = if smaller { "at reduced sizes " } else { "" };
     Some(format!(
         "{sizes}{} is {} at {} on device {} where the baseline has {}{rounding}{more}",
         called(s, d.output),
@@ -107,9 +108,9 @@ pub(super) fn repairs(s: &Subject<'_>) -> (&'static str, Vec<String>) {
 /// Where outputs differ, and on which inputs.
 pub(super) fn render(t: &mut String, s: &Subject<'_>, p: Paint, all: bool) {
     let Some(c) = &s.decision.counterexample else { return };
-    let title = match s.decision.reduced {
-        Some(_) => "where they differ, at reduced sizes",
-        None => "where they differ",
+    let title = match &s.decision.reduced {
+        Some(r) if r.smaller() => "where they differ, at reduced sizes",
+        _ => "where they differ",
     };
     let _ = writeln!(t, "\n{}", p.bold(title));
     let shown = if all { c.outputs.len() } else { MAX_SHOWN };

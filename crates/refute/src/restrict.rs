@@ -1,0 +1,121 @@
+//! The same pair of programs with some outputs left out, so that a big program
+//! can be evaluated for an output that takes little of it.
+//!
+//! The outputs left out are one zero in both programs, and parameters that
+//! nothing reads any more shrink to one element: a difference is one of the
+//! given programs too, whatever the other inputs are.
+
+use crate::edit::{Editor, filled};
+use crate::search::{MAX_VOLUME, volume};
+use crate::shrink::Reduced;
+use rustc_hash::FxHashSet;
+use scalify_ir::{ArrayShape, Attrs, DType, InstrId, Module, Opcode, Shape};
+use scalify_prove::problem::Problem;
+
+/// The pair for one of `open` outputs, the first that is small enough to
+/// evaluate, and its pairing; `None` if there is none.
+pub fn restrict(
+    base: &Module,
+    dist: &Module,
+    p: &Problem,
+    open: &[usize],
+) -> Option<(Reduced, Problem)> {
+    let n = outputs(base)?.len();
+    if outputs(dist)?.len() != n || n < 2 || p.base_spmd && p.local_inputs {
+        return None;
+    }
+    let mut smallest: Option<(f64, Reduced, Problem)> = None;
+    for &k in open.iter().filter(|&&k| k < n).take(16) {
+        let (b, d) = (cone(base, outputs(base)?[k]), cone(dist, outputs(dist)?[k]));
+        let mut q = p.clone();
+        let (mut idle_base, mut idle_dist) = (Vec::new(), Vec::new());
+        for pair in &mut q.pairs {
+            let bp = base.entry_comp().params.get(pair.base?).copied()?;
+            let dp = dist.entry_comp().params.get(pair.dist).copied()?;
+            if b.contains(&bp) || d.contains(&dp) {
+                continue;
+            }
+            idle_base.push(bp);
+            idle_dist.push(dp);
+            q.base_inputs[pair.base?].shape = one(base.shape(bp))?;
+            q.dist_inputs[pair.dist].shape = one(dist.shape(dp))?;
+            pair.placement = None;
+            pair.inferred = false;
+        }
+        let rb = left(base, k, &b, &idle_base)?;
+        let rd = left(dist, k, &d, &idle_dist)?;
+        let v = volume(&rb) + volume(&rd) * p.devices as f64;
+        if v <= MAX_VOLUME && smallest.as_ref().is_none_or(|s| v < s.0) {
+            smallest = Some((v, Reduced { base: rb, dist: rd, output: Some(k) }, q));
+        }
+    }
+    smallest.map(|(_, r, q)| (r, q))
+}
+
+/// Elements of the result, if it is a tuple of arrays made in the entry of a
+/// program with array parameters.
+fn outputs(m: &Module) -> Option<&[InstrId]> {
+    let e = m.entry_comp();
+    let root = m.instr(e.root);
+    let arrays = |l: &[InstrId]| l.iter().all(|&x| m.array(x).is_some());
+    (root.opcode == Opcode::Tuple && arrays(&root.operands) && arrays(&e.params))
+        .then_some(&root.operands[..])
+}
+
+/// What an instruction is computed from.
+fn cone(m: &Module, x: InstrId) -> FxHashSet<InstrId> {
+    let mut out = FxHashSet::default();
+    let mut work = vec![x];
+    while let Some(x) = work.pop() {
+        if out.insert(x) {
+            work.extend(m.instr(x).operands.iter().copied());
+        }
+    }
+    out
+}
+
+fn one(s: &Shape) -> Option<Shape> {
+    let a = s.as_array()?;
+    Some(Shape::Array(ArrayShape::new(a.dtype, a.dims.iter().map(|_| 1))))
+}
+
+/// The program with zeros for all outputs but `keep`, made from `live`.
+fn left(m: &Module, keep: usize, live: &FxHashSet<InstrId>, idle: &[InstrId]) -> Option<Module> {
+    let entry = m.entry;
+    let mut e = Editor::new(m);
+    let mut parts = Vec::new();
+    for (k, &x) in outputs(m)?.iter().enumerate() {
+        if k == keep {
+            parts.push(x);
+            continue;
+        }
+        let s = one(m.shape(x))?;
+        let a = s.as_array()?;
+        let zero = e.constant(entry, a.dtype, 0.0)?;
+        parts.push(e.spread(entry, zero, zero, a)?);
+    }
+    let shape = Shape::Tuple(parts.iter().map(|&x| e.m.shape(x).clone()).collect());
+    let root = e.insert(entry, None, Opcode::Tuple, Attrs::None, &parts, &[], Some(shape))?;
+    e.m.comps[entry.0 as usize].root = root;
+    // What nothing reads any more becomes a number, so that ids stay.
+    let scalar = ArrayShape::new(DType::F32, []);
+    let zero = filled(&scalar, 0.0)?;
+    let scalar = e.m.shape_id(Shape::Array(scalar));
+    for &x in m.entry_comp().instrs.iter().filter(|x| !live.contains(x)) {
+        let i = &mut e.m.instrs[x.0 as usize];
+        if i.opcode != Opcode::Parameter {
+            (i.opcode, i.attrs, i.shape) =
+                (Opcode::Constant, Attrs::Constant(Box::new(zero.clone())), scalar);
+            i.operands.clear();
+            i.calls.clear();
+        }
+    }
+    for &x in idle {
+        let s = one(m.shape(x))?;
+        e.m.instrs[x.0 as usize].shape = e.m.shape_id(s);
+    }
+    e.m.header.entry_layout = None;
+    // Aliases of the results that are left out.
+    e.m.header.other.clear();
+    e.finish()
+}
