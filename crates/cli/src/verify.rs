@@ -1,10 +1,12 @@
 //! `scalify verify`.
 
-use crate::args::VerifyArgs;
+use crate::args::{RefuteLimits, VerifyArgs};
 use crate::progress::Bar;
 use crate::{Exit, explain, input, output, reports};
 use anyhow::Context as _;
-use scalify_claim::{Claim, FileFormat, Mesh, ParseError, parse_spec_file};
+use scalify_claim::{Claim, FileFormat, Mesh, ParseError, Port, Selector, parse_spec_file};
+use scalify_ir::Module;
+use scalify_ir::validate::{Severity, ValidateOptions, validate};
 use scalify_prove::outcome::Verdict;
 use scalify_report::sources::Sources;
 use scalify_report::{Subject, json, text};
@@ -15,12 +17,12 @@ use std::time::Duration;
 const MAX_SPEC: u64 = 64 << 20;
 
 pub(crate) fn run(a: &VerifyArgs) -> anyhow::Result<Exit> {
-    let claim = claim(a)?;
+    let mut claim = claim(a)?;
     if let Some(dir) = &a.refute.witness {
         // Before the work, not after it.
         scalify_witness::replaces(dir)?;
     }
-    let (base, dist) = input::load_both(&a.base, &a.dist)?;
+    let (base, dist, notes) = programs(a, &mut claim)?;
     let bar = Bar::new(a.quiet || a.json);
     let options = scalify_prove::Options {
         threads: a.threads,
@@ -34,11 +36,14 @@ pub(crate) fn run(a: &VerifyArgs) -> anyhow::Result<Exit> {
         output::stdout(&text?)?;
         return Ok(Exit::Success);
     }
-    let plan = plan(a);
-    let decision = scalify_refute::decide(&base, &dist, &claim, &options, &plan);
+    let plan = plan(&a.refute.limits, a.memory_limit, a.refute.cross_check);
+    let mut decision = scalify_refute::decide(&base, &dist, &claim, &options, &plan);
     bar.done();
+    decision.outcome.notes.extend(notes);
     let problem = scalify_prove::problem::setup(&base, &dist, &claim);
-    let (base_file, dist_file) = (a.base.display().to_string(), a.dist.display().to_string());
+    let base_file = a.base.display().to_string();
+    let stages = a.dist.iter().chain(&a.distributed).map(|p| p.display().to_string());
+    let dist_file = stages.collect::<Vec<_>>().join(" + ");
     let (mut witness, mut saved) = (None, Ok(()));
     if let (Some(dir), Some(c)) = (&a.refute.witness, &decision.counterexample) {
         // The counterexample may be one of the pair at reduced sizes.
@@ -53,7 +58,7 @@ pub(crate) fn run(a: &VerifyArgs) -> anyhow::Result<Exit> {
             claim: &claim,
             problem: small.as_ref().unwrap_or(&problem),
             example: c,
-            seed: a.refute.seed,
+            seed: a.refute.limits.seed,
         };
         saved = scalify_witness::save(dir, &w);
         if saved.is_ok() {
@@ -67,7 +72,7 @@ pub(crate) fn run(a: &VerifyArgs) -> anyhow::Result<Exit> {
         dist: &dist,
         base_file: &base_file,
         dist_file: &dist_file,
-        seed: a.refute.seed,
+        seed: a.refute.limits.seed,
         witness: witness.as_deref(),
     };
     let report = if a.json {
@@ -96,19 +101,79 @@ pub(crate) fn run(a: &VerifyArgs) -> anyhow::Result<Exit> {
     })
 }
 
+/// Both programs, and what was taken for granted in joining stages.
+fn programs(a: &VerifyArgs, claim: &mut Claim) -> anyhow::Result<(Module, Module, Vec<String>)> {
+    if let Some(dist) = &a.dist {
+        let (base, dist) = input::load_both(&a.base, dist)?;
+        return Ok((base, dist, Vec::new()));
+    }
+    let base = input::load_valid(&a.base)?;
+    let mut stages = Vec::new();
+    for path in &a.distributed {
+        stages.push(input::load_valid_with_text(path)?);
+    }
+    let modules: Vec<&Module> = stages.iter().map(|s| &s.0).collect();
+    let joined = scalify_stages::join(&modules, &claim.links, &claim.results).map_err(|e| {
+        let stage = a.distributed.get(e.stage).map(|p| p.display().to_string());
+        let name = stage.unwrap_or_default();
+        let text = stages.get(e.stage).and_then(|s| s.1.as_deref());
+        input::at_place(&name, text, e.span, e.message, e.expected)
+    })?;
+    let options = ValidateOptions { mixed_precision: true, ..ValidateOptions::default() };
+    let found = validate(&joined.module, &options);
+    if let Some(bad) = found.into_iter().find(|i| i.severity == Severity::Error) {
+        let whose = bad.instr.map(|i| joined.module.name_of(i).to_owned()).unwrap_or_default();
+        anyhow::bail!(
+            "internal error: the joined stages are ill-formed at %{whose}: {}",
+            bad.message
+        );
+    }
+    let pairs = same_names(&base, &joined, claim);
+    claim.pairs.extend(pairs);
+    Ok((base, joined.module, joined.notes))
+}
+
+/// Inputs that several stages call by the name of one input of the baseline
+/// stand for that, unless they are paired otherwise.
+fn same_names(
+    base: &Module,
+    joined: &scalify_stages::Joined,
+    claim: &Claim,
+) -> Vec<(Selector, Selector)> {
+    let inputs = |m| scalify_prove::problem::inputs(m);
+    let (left, right) = (inputs(base), inputs(&joined.module));
+    let mut out = Vec::new();
+    for (old, new) in &joined.renamed {
+        if scalify_prove::problem::is_generic(old) {
+            continue;
+        }
+        let mut hits = left.iter().filter(|l| l.names.contains(old));
+        let (Some(b), None) = (hits.next(), hits.next()) else { continue };
+        let Some(d) = right.iter().find(|l| l.names.contains(new)) else { continue };
+        let names: Vec<&str> = d.names.iter().map(String::as_str).collect();
+        if claim.pairs.iter().all(|p| !p.1.matches(d.index, &names)) {
+            out.push((Selector::Index(b.index), Selector::Index(d.index)));
+        }
+    }
+    out
+}
+
 /// What to do beyond the proof.
-fn plan(a: &VerifyArgs) -> scalify_refute::Plan {
-    let r = &a.refute;
+pub(crate) fn plan(
+    r: &RefuteLimits,
+    memory: Option<u64>,
+    cross_check: bool,
+) -> scalify_refute::Plan {
     let mut plan = scalify_refute::Plan {
         refute: !r.no_refute,
         repair: if r.no_repair { Duration::ZERO } else { r.repair_time },
-        cross_check: r.cross_check,
+        cross_check,
         ..Default::default()
     };
     plan.search.time = r.refute_time;
     plan.search.samples = r.samples;
     plan.search.seed = r.seed;
-    if let Some(bytes) = a.memory_limit {
+    if let Some(bytes) = memory {
         plan.search.memory = plan.search.memory.min(bytes);
     }
     plan
@@ -136,6 +201,12 @@ fn claim(a: &VerifyArgs) -> anyhow::Result<Claim> {
     }
     for t in &a.pair {
         add.add_pair(t).map_err(bad("pair"))?;
+    }
+    for t in &a.link {
+        add.add_link(t).map_err(bad("link"))?;
+    }
+    for t in &a.result {
+        add.results.push(Port::parse_output(t).map_err(bad("result"))?);
     }
     claim.extend(add);
     if let Some(mesh) = &claim.mesh {
