@@ -108,6 +108,11 @@ struct Read {
 
 fn read(path: &Path) -> Result<Read, String> {
     let name = path.display().to_string();
+    let most = scalify_load::Options::default().max_bytes;
+    let size = std::fs::metadata(path).map_err(|e| format!("{name}: {e}"))?.len();
+    if size > most {
+        return Err(format!("{name}: has more than {most} bytes"));
+    }
     let bytes = std::fs::read(path).map_err(|e| format!("{name}: {e}"))?;
     let module = scalify_load::load_bytes(&name, &bytes).map_err(|e| e.to_string())?.module;
     let options = ValidateOptions { mixed_precision: true, ..ValidateOptions::default() };

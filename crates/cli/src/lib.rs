@@ -26,6 +26,7 @@ mod reduce;
 mod replay;
 mod reports;
 mod run;
+mod stages;
 mod verify;
 mod view;
 

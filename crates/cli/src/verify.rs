@@ -2,11 +2,9 @@
 
 use crate::args::{RefuteLimits, VerifyArgs};
 use crate::progress::Bar;
-use crate::{Exit, explain, input, output, reports};
+use crate::{Exit, explain, output, reports, stages};
 use anyhow::Context as _;
-use scalify_claim::{Claim, FileFormat, Mesh, ParseError, Port, Selector, parse_spec_file};
-use scalify_ir::Module;
-use scalify_ir::validate::{Severity, ValidateOptions, validate};
+use scalify_claim::{Claim, FileFormat, Mesh, ParseError, Port, parse_spec_file};
 use scalify_prove::outcome::Verdict;
 use scalify_report::sources::Sources;
 use scalify_report::{Subject, json, text};
@@ -17,12 +15,13 @@ use std::time::Duration;
 const MAX_SPEC: u64 = 64 << 20;
 
 pub(crate) fn run(a: &VerifyArgs) -> anyhow::Result<Exit> {
-    let mut claim = claim(a)?;
+    let claim = claim(a)?;
     if let Some(dir) = &a.refute.witness {
         // Before the work, not after it.
         scalify_witness::replaces(dir)?;
     }
-    let (base, dist, notes) = programs(a, &mut claim)?;
+    let programs = stages::programs(a, &claim)?;
+    let (base, dist) = (&programs.base, &programs.dist);
     let bar = Bar::new(a.quiet || a.json);
     let options = scalify_prove::Options {
         threads: a.threads,
@@ -31,16 +30,16 @@ pub(crate) fn run(a: &VerifyArgs) -> anyhow::Result<Exit> {
         progress: Some(&bar),
     };
     if let Some(name) = &a.explain {
-        let text = explain::run(&base, &dist, &claim, &options, name);
+        let text = explain::run(base, dist, &programs.claim(&claim), &options, name);
         bar.done();
         output::stdout(&text?)?;
         return Ok(Exit::Success);
     }
     let plan = plan(&a.refute.limits, a.memory_limit, a.refute.cross_check);
-    let mut decision = scalify_refute::decide(&base, &dist, &claim, &options, &plan);
+    let decide = |c: &Claim| scalify_refute::decide(base, dist, c, &options, &plan);
+    let (decision, claim) = programs.decide(&claim, &decide);
     bar.done();
-    decision.outcome.notes.extend(notes);
-    let problem = scalify_prove::problem::setup(&base, &dist, &claim);
+    let problem = scalify_prove::problem::setup(base, dist, &claim);
     let base_file = a.base.display().to_string();
     let stages = a.dist.iter().chain(&a.distributed).map(|p| p.display().to_string());
     let dist_file = stages.collect::<Vec<_>>().join(" + ");
@@ -48,7 +47,7 @@ pub(crate) fn run(a: &VerifyArgs) -> anyhow::Result<Exit> {
     if let (Some(dir), Some(c)) = (&a.refute.witness, &decision.counterexample) {
         // The counterexample may be one of the pair at reduced sizes.
         let small = decision.reduced.as_deref();
-        let (b, d) = small.map_or((&base, &dist), |r| (&r.base, &r.dist));
+        let (b, d) = small.map_or((base, dist), |r| (&r.base, &r.dist));
         let small = small.map(|r| scalify_prove::problem::setup(&r.base, &r.dist, &claim));
         let w = scalify_witness::Witness {
             base: b,
@@ -68,8 +67,8 @@ pub(crate) fn run(a: &VerifyArgs) -> anyhow::Result<Exit> {
     let subject = Subject {
         decision: &decision,
         problem: &problem,
-        base: &base,
-        dist: &dist,
+        base,
+        dist,
         base_file: &base_file,
         dist_file: &dist_file,
         seed: a.refute.limits.seed,
@@ -77,7 +76,7 @@ pub(crate) fn run(a: &VerifyArgs) -> anyhow::Result<Exit> {
     };
     let report = if a.json {
         let related =
-            a.relations.then(|| scalify_prove::verify_related(&base, &dist, &claim, &options).1);
+            a.relations.then(|| scalify_prove::verify_related(base, dist, &claim, &options).1);
         json::render_with(&subject, related.as_deref())?
     } else {
         let mut options = text::TextOptions {
@@ -93,69 +92,12 @@ pub(crate) fn run(a: &VerifyArgs) -> anyhow::Result<Exit> {
     output::stdout(&more?)?;
     saved?;
     // Freeing two big modules takes longer than leaving that to the system.
-    std::mem::forget((base, dist));
+    std::mem::forget(programs);
     Ok(match decision.outcome.verdict {
         Verdict::Proved => Exit::Success,
         Verdict::Refuted => Exit::Refuted,
         Verdict::Unknown => Exit::Unknown,
     })
-}
-
-/// Both programs, and what was taken for granted in joining stages.
-fn programs(a: &VerifyArgs, claim: &mut Claim) -> anyhow::Result<(Module, Module, Vec<String>)> {
-    if let Some(dist) = &a.dist {
-        let (base, dist) = input::load_both(&a.base, dist)?;
-        return Ok((base, dist, Vec::new()));
-    }
-    let base = input::load_valid(&a.base)?;
-    let mut stages = Vec::new();
-    for path in &a.distributed {
-        stages.push(input::load_valid_with_text(path)?);
-    }
-    let modules: Vec<&Module> = stages.iter().map(|s| &s.0).collect();
-    let joined = scalify_stages::join(&modules, &claim.links, &claim.results).map_err(|e| {
-        let stage = a.distributed.get(e.stage).map(|p| p.display().to_string());
-        let name = stage.unwrap_or_default();
-        let text = stages.get(e.stage).and_then(|s| s.1.as_deref());
-        input::at_place(&name, text, e.span, e.message, e.expected)
-    })?;
-    let options = ValidateOptions { mixed_precision: true, ..ValidateOptions::default() };
-    let found = validate(&joined.module, &options);
-    if let Some(bad) = found.into_iter().find(|i| i.severity == Severity::Error) {
-        let whose = bad.instr.map(|i| joined.module.name_of(i).to_owned()).unwrap_or_default();
-        anyhow::bail!(
-            "internal error: the joined stages are ill-formed at %{whose}: {}",
-            bad.message
-        );
-    }
-    let pairs = same_names(&base, &joined, claim);
-    claim.pairs.extend(pairs);
-    Ok((base, joined.module, joined.notes))
-}
-
-/// Inputs that several stages call by the name of one input of the baseline
-/// stand for that, unless they are paired otherwise.
-fn same_names(
-    base: &Module,
-    joined: &scalify_stages::Joined,
-    claim: &Claim,
-) -> Vec<(Selector, Selector)> {
-    let inputs = |m| scalify_prove::problem::inputs(m);
-    let (left, right) = (inputs(base), inputs(&joined.module));
-    let mut out = Vec::new();
-    for (old, new) in &joined.renamed {
-        if scalify_prove::problem::is_generic(old) {
-            continue;
-        }
-        let mut hits = left.iter().filter(|l| l.names.contains(old));
-        let (Some(b), None) = (hits.next(), hits.next()) else { continue };
-        let Some(d) = right.iter().find(|l| l.names.contains(new)) else { continue };
-        let names: Vec<&str> = d.names.iter().map(String::as_str).collect();
-        if claim.pairs.iter().all(|p| !p.1.matches(d.index, &names)) {
-            out.push((Selector::Index(b.index), Selector::Index(d.index)));
-        }
-    }
-    out
 }
 
 /// What to do beyond the proof.

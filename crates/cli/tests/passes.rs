@@ -198,8 +198,12 @@ fn stages_of_a_pipeline() {
         .unwrap();
     for (base, more, expected) in [
         ("tied.hlo", &[][..], 0),
-        ("apart.hlo", &[], 1),
-        ("apart.hlo", &["--pair", "v=stage1.w"], 0),
+        // The names may count anew in each stage: there are as many inputs.
+        ("apart.hlo", &["--link", "1:h=0:#0"], 0),
+        ("apart.hlo", &["--link", "1:h=0:#0", "--pair", "v=stage1.w"], 0),
+        ("apart.hlo", &["--link", "1:h=0:#0", "--pair", "w=stage1.w"], 1),
+        // All shapes are the same: without a link nothing is refuted.
+        ("apart.hlo", &["--pair", "w=stage1.w"], 3),
     ] {
         let (base, t0, t1) = (file(base), file("t0.hlo"), file("t1.hlo"));
         let args = ["verify", &base, "--distributed", &t0, "--distributed", &t1];

@@ -18,6 +18,8 @@ pub struct Joined {
     pub module: Module,
     /// What was taken for granted, one sentence each.
     pub notes: Vec<String>,
+    /// Values pass by position, and other inputs would fit as well.
+    pub unsure: bool,
     /// Inputs that several stages call the same: what their stage calls them,
     /// and what they are called in the whole.
     pub renamed: Vec<(String, String)>,
@@ -38,13 +40,14 @@ pub fn join(
     links: &[(Port, Port)],
     results: &[Port],
 ) -> Result<Joined, StageError> {
-    let mut notes = Vec::new();
+    let (mut notes, mut unsure) = (Vec::new(), false);
     same_devices(stages)?;
     let transfers = channels::transfers(stages)?;
     let wires = if !links.is_empty() {
         wiring::declared(links, stages)?
     } else if transfers.is_empty() {
         let (wires, several) = wiring::positional(stages)?;
+        unsure = several;
         if stages.len() > 1 {
             let more = if several { "; other inputs have the same shapes" } else { "" };
             notes.push(format!(
@@ -70,7 +73,8 @@ pub fn join(
     for i in &mut m.instrs {
         i.span = Span::default();
     }
-    let mut b = Builder { stages, m, absorbed, stands: FxHashMap::default() };
+    let outputs = stages.iter().map(|s| wiring::outputs(s)).collect();
+    let mut b = Builder { stages, m, absorbed, outputs, stands: FxHashMap::default() };
     let linked: FxHashSet<(usize, InstrId)> = wires.iter().map(|w| w.to).collect();
     let renamed = b.rename(&linked);
     for w in &wires {
@@ -80,19 +84,17 @@ pub fn join(
     }
     b.transfers(&transfers)?;
     let chosen: Vec<(usize, usize)> = if results.is_empty() {
-        let all = (0..stages.len())
-            .flat_map(|k| (0..wiring::outputs(stages[k]).len()).map(move |n| (k, n)));
-        all.filter(|at| wires.iter().all(|w| w.from != *at)).collect()
+        let taken: FxHashSet<(usize, usize)> = wires.iter().map(|w| w.from).collect();
+        let all = (0..stages.len()).flat_map(|k| (0..b.outputs[k].len()).map(move |n| (k, n)));
+        all.filter(|at| !taken.contains(at)).collect()
     } else {
         results.iter().map(|p| wiring::output_of(p, stages)).collect::<Result<_, _>>()?
     };
     // Tokens are no results.
-    let chosen: Vec<(usize, usize)> = chosen
-        .into_iter()
-        .filter(|&(k, n)| {
-            wiring::outputs(stages[k]).get(n).is_some_and(|o| matches!(o.shape, Shape::Array(_)))
-        })
-        .collect();
+    let is_array = |&(k, n): &(usize, usize)| {
+        b.outputs[k].get(n).is_some_and(|o| matches!(o.shape, Shape::Array(_)))
+    };
+    let chosen: Vec<(usize, usize)> = chosen.into_iter().filter(is_array).collect();
     if chosen.is_empty() {
         let text = "all outputs are inputs of other stages";
         return Err(StageError::new(stages.len() - 1, text, "an output of the whole"));
@@ -101,7 +103,7 @@ pub fn join(
         chosen.iter().map(|&(k, n)| output_sharding(stages[k], n)).collect();
     let values: Vec<InstrId> = chosen.iter().map(|&at| b.output(at)).collect();
     let module = b.finish(&values, shardings)?;
-    Ok(Joined { module, notes, renamed })
+    Ok(Joined { module, notes, unsure, renamed })
 }
 
 /// Attribute of the module that declares Shardy's meshes.
@@ -170,6 +172,8 @@ struct Builder<'m> {
     stages: &'m [&'m Module],
     m: Module,
     absorbed: Vec<Absorbed>,
+    /// Outputs of each stage.
+    outputs: Vec<Vec<wiring::Output>>,
     /// What stands for a value: another one.
     stands: FxHashMap<InstrId, InstrId>,
 }
@@ -236,9 +240,10 @@ impl Builder<'_> {
     /// The value of a stage's output.
     fn output(&mut self, (k, n): (usize, usize)) -> InstrId {
         let s = self.stages[k];
-        let all = wiring::outputs(s);
-        let Some(o) = all.get(n) else { return self.absorbed[k].entry.root };
-        if let Some(i) = wiring::direct(s, o) {
+        let Some(o) = self.outputs[k].get(n).cloned() else {
+            return self.absorbed[k].entry.root;
+        };
+        if let Some(i) = wiring::direct(s, &o) {
             return self.absorbed[k].instr(i);
         }
         let mut at = self.absorbed[k].entry.root;
