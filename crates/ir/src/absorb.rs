@@ -106,10 +106,8 @@ impl Module {
         for i in self.comps.iter().flat_map(|c| &c.instrs) {
             ids[i.0 as usize] = Some(*i);
         }
-        let mut next = 0;
-        for id in ids.iter_mut().flatten() {
+        for (next, id) in (0..).zip(ids.iter_mut().flatten()) {
             *id = InstrId(next);
-            next += 1;
         }
         let mut at = 0;
         self.instrs.retain(|_| {

@@ -26,6 +26,10 @@ fn ends(stages: &[&Module], op: Opcode) -> Result<Vec<(i64, (usize, InstrId))>, 
                 let Attrs::Channel { channel_id, is_host_transfer } = m.instr(i).attrs else {
                     return Err(StageError::at(k, m, i, "names no channel", "channel_id"));
                 };
+                if m.frontend_attr(i, "_xla_send_recv_source_target_pairs").is_some() {
+                    let text = "transfers between devices of other numbers are not supported";
+                    return Err(StageError::at(k, m, i, text, "a transfer without pairs"));
+                }
                 if is_host_transfer {
                     let text = "transfers to and from the host are not supported";
                     return Err(StageError::at(k, m, i, text, "a transfer between stages"));

@@ -9,6 +9,7 @@ use scalify_ir::{
     Absorbed, Attrs, Computation, InstrId, Module, OpMetadata, OpSharding, Opcode, Shape,
     ShardingKind, Span,
 };
+use std::collections::BTreeMap;
 
 /// Stages as one program.
 #[derive(Clone, Debug)]
@@ -74,7 +75,7 @@ pub fn join(
         i.span = Span::default();
     }
     let outputs = stages.iter().map(|s| wiring::outputs(s)).collect();
-    let mut b = Builder { stages, m, absorbed, outputs, stands: FxHashMap::default() };
+    let mut b = Builder { stages, m, absorbed, outputs, stands: BTreeMap::new() };
     let linked: FxHashSet<(usize, InstrId)> = wires.iter().map(|w| w.to).collect();
     let renamed = b.rename(&linked);
     for w in &wires {
@@ -175,7 +176,7 @@ struct Builder<'m> {
     /// Outputs of each stage.
     outputs: Vec<Vec<wiring::Output>>,
     /// What stands for a value: another one.
-    stands: FxHashMap<InstrId, InstrId>,
+    stands: BTreeMap<InstrId, InstrId>,
 }
 
 impl Builder<'_> {

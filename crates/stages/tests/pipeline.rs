@@ -384,6 +384,16 @@ fn a_wrong_channel_is_refuted_or_an_error() {
             "recv(t0)",
         ),
     ];
+    let cases = cases.into_iter().chain([(
+        a,
+        b.replace(
+            "channel_id=9",
+            "channel_id=9, frontend_attributes={_xla_send_recv_source_target_pairs=\"{{0,1}}\"}",
+        ),
+        1,
+        "devices of other numbers",
+        "recv(t0)",
+    )]);
     for (a, b, stage, words, line) in cases {
         let (k, text, at) = error(&[a, &b], &[]);
         assert!(k == stage && text.contains(words) && at.contains(line), "{k}: {text}: {at}");

@@ -195,7 +195,9 @@ impl Lifter<'_> {
                     None if dtype.is_float() => format!("{:?}", CompareKind::Float),
                     None => String::new(),
                 };
-                if dtype.is_int() {
+                let own =
+                    if dtype.is_signed() { CompareKind::Signed } else { CompareKind::Unsigned };
+                if dtype.is_int() && (kind.is_empty() || kind == format!("{own:?}")) {
                     // The type says it.
                     kind.clear();
                     let key = |i: InstrId| self.order_key(i).and_then(|p| at.get(&p).copied());
