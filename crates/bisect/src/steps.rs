@@ -350,6 +350,10 @@ fn reason(report: &Value, elided: usize) -> String {
             open.or_else(note).unwrap_or_else(|| "no proof was found".to_owned())
         }
     };
+    let samples = report.get("evidence").and_then(|e| e.get("samples")?.as_u64());
+    if let Some(n) = samples.filter(|&n| n > 0) {
+        out = format!("{out}; both agree on the {n} inputs tried");
+    }
     if let Some(x) = text(report, "exhausted") {
         out = format!("{out}; the {x} ran out");
     }
