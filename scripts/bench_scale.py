@@ -3,7 +3,11 @@ any size (no devices needed), along one quantity at a time: layers, devices,
 sequence, batch, hidden size. Runs alternate; prints medians, the exponent in
 the number of layers, and the ratio to the smallest of the other quantities.
 
-usage: bench_scale.py SCALIFY [--runs N] [--keep DIR]
+With --train: training steps of such stacks (gradients of a mean squared error,
+clipped by their global norm, AdamW) on a mesh of data and tensor parallelism,
+along the number of layers, the number of devices and the sizes.
+
+usage: bench_scale.py SCALIFY [--runs N] [--train] [--keep DIR]
 """
 
 import argparse
@@ -28,6 +32,13 @@ SWEEPS = [
     ("devices", [8, 64, 1024, 8192]),
     ("seq", [64, 1024, 8192]),
     ("batch", [1, 16, 256]),
+    ("hidden", [256, 4096, 16384]),
+]
+TRAIN = [
+    ("layers", [2, 8, 32, 64]),
+    ("devices", [16, 128, 1024, 8192]),
+    ("seq", [64, 1024, 8192]),
+    ("batch", [512, 8192]),
     ("hidden", [256, 4096, 16384]),
 ]
 HEADS, HEAD, WIDE = 8192, 16, 16384
@@ -69,17 +80,41 @@ def text(f, mesh, ins, out, args):
 
 
 def iota(m):
-    """Groups of consecutive ids in the compact form of HLO."""
+    """Groups of consecutive or equally spaced ids in the compact form of HLO."""
     ids = [[int(i) for i in g.split(",")] for g in re.findall(r"{([\d,]+)}", m[1])]
-    flat = [i for g in ids for i in g]
-    if flat == list(range(len(flat))) and len({len(g) for g in ids}) == 1:
-        return f"replica_groups=[{len(ids)},{len(ids[0])}]<=[{len(flat)}]"
+    groups, size = len(ids), len(ids[0])
+    if any(len(g) != size for g in ids):
+        return m[0]
+    if [i for g in ids for i in g] == list(range(groups * size)):
+        return f"replica_groups=[{groups},{size}]<=[{groups * size}]"
+    if all(g == list(range(k, groups * size, groups)) for k, g in enumerate(ids)):
+        return f"replica_groups=[{groups},{size}]<=[{size},{groups}]T(1,0)"
     return m[0]
 
 
-def pair(layers, devices, seq, batch, hidden):
-    a = lambda *s: jax.ShapeDtypeStruct(s, jnp.float32)
-    names = {
+def step(heads, reduce, mean, squares, ws, ms, vs, x, y, n):
+    """One step of AdamW on gradients clipped by their global norm. `reduce`
+    ends a sum over tp, `mean` a mean over dp, `squares` adds up over tp what
+    is split there."""
+
+    def loss(ws):
+        d = stack(x, ws, heads, reduce) - y
+        return mean(jnp.mean(d * d))
+
+    l, g = jax.value_and_grad(loss)(ws)
+    size = jnp.sqrt(sum(squares(k, jnp.sum(v * v)) for w in g for k, v in w.items()))
+    g = jax.tree.map(lambda v: v * jnp.minimum(1.0, 1.0 / size), g)
+    b1, b2 = 0.9, 0.999
+    ms = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, ms, g)
+    vs = jax.tree.map(lambda v, g: b2 * v + (1 - b2) * g * g, vs, g)
+    c1, c2 = 1 - b1 ** (n + 1), 1 - b2 ** (n + 1)
+    move = lambda w, m, v: w - 1e-3 * (m / c1 / (jnp.sqrt(v / c2) + 1e-8) + 0.1 * w)
+    return jax.tree.map(move, ws, ms, vs), ms, vs, l
+
+
+def weights(hidden):
+    """Shape and spec of each."""
+    return {
         "ln1": ((hidden,), P()),
         "wq": ((hidden, HEADS * HEAD), P(None, "tp")),
         "wk": ((hidden, HEADS * HEAD), P(None, "tp")),
@@ -90,14 +125,34 @@ def pair(layers, devices, seq, batch, hidden):
         "up": ((hidden, WIDE), P(None, "tp")),
         "down": ((WIDE, hidden), P("tp", None)),
     }
-    args = (a(batch, seq, hidden), [{k: a(*s) for k, (s, _) in names.items()}] * layers)
-    ins = (P(), [{k: p for k, (_, p) in names.items()}] * layers)
-    mesh = AbstractMesh((devices,), ("tp",))
-    base = text(lambda x, ws: stack(x, ws, HEADS, lambda y: y), None, None, None, args)
-    reduce = functools.partial(jax.lax.psum, axis_name="tp")
-    dist = text(
-        lambda x, ws: stack(x, ws, HEADS // devices, reduce), mesh, ins, P(), args
-    )
+
+
+def pair(layers, devices, seq, batch, hidden, train=False):
+    a = lambda *s: jax.ShapeDtypeStruct(s, jnp.float32)
+    names = weights(hidden)
+    w = [{k: a(*s) for k, (s, _) in names.items()}] * layers
+    spec = [{k: p for k, (_, p) in names.items()}] * layers
+    x = a(batch, seq, hidden)
+    over = functools.partial(jax.lax.psum, axis_name="tp")
+    alone = lambda y: y
+    if train:
+        # Eight devices in a group of tp at least, the rest is dp.
+        tp = max(8, math.isqrt(devices))
+        tp = 1 << (tp.bit_length() - 1)
+        mesh = AbstractMesh((devices // tp, tp), ("dp", "tp"))
+        args = (w, w, w, x, x, a())
+        ins, out = (spec, spec, spec, P("dp"), P("dp"), P()), (spec, spec, spec, P())
+        mean = functools.partial(jax.lax.pmean, axis_name="dp")
+        squares = lambda k, v: over(v) if names[k][1] != P() else v
+        f = functools.partial(step, HEADS, alone, alone, lambda _, v: v)
+        g = functools.partial(step, HEADS // tp, over, mean, squares)
+    else:
+        mesh = AbstractMesh((devices,), ("tp",))
+        args, ins, out = (x, w), (P(), spec), P()
+        f = lambda x, ws: stack(x, ws, HEADS, alone)
+        g = lambda x, ws: stack(x, ws, HEADS // devices, over)
+    dist = text(g, mesh, ins, out, args)
+    base = text(f, None, None, None, args)
     return base, re.sub(r"replica_groups=({{.*?}})", iota, dist)
 
 
@@ -105,15 +160,17 @@ def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("scalify")
     ap.add_argument("--runs", type=int, default=5)
+    ap.add_argument("--train", action="store_true")
     ap.add_argument("--keep")
     o = ap.parse_args()
+    sizes = SIZES | (dict(devices=16, batch=512) if o.train else {})
     with tempfile.TemporaryDirectory() as tmp:
         root = o.keep or tmp
-        for what, values in SWEEPS:
+        for what, values in TRAIN if o.train else SWEEPS:
             cases = []
             for v in values:
                 name = os.path.join(root, f"{what}{v}")
-                for side, t in zip(("base", "dist"), pair(**{**SIZES, what: v})):
+                for side, t in zip(("base", "dist"), pair(**{**sizes, what: v}, train=o.train)):
                     with open(f"{name}.{side}.hlo", "w") as f:
                         f.write(t)
                 cases.append((v, name, []))

@@ -67,7 +67,10 @@ fn kinds(code: &str) -> &[&str] {
         "wrong-reducer" => &["wrong-reducer"],
         "wrong-dimension" => &["wrong-dimension"],
         "wrong-permute" | "missing-collective-permute" => &["wrong-permute"],
-        "wrong-operand" => &["wrong-operand"],
+        // The list of kinds has no other word for another operation.
+        "wrong-operand" | "wrong-operation" | "missing-operation" | "extra-operation"
+        | "missing-operand" => &["wrong-operand"],
+        "precision" => &["precision"],
         "stale-slice" => &["stale-slice"],
         _ => &[],
     }

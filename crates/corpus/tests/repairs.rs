@@ -1,8 +1,9 @@
-//! Planted errors of `tests/corpus/hand` of which the fault has a site per step
+//! Planted errors of `tests/corpus/hand` and `tests/bugs` of which the fault has a site per step
 //! of an unrolled loop, or shows best at the collective that does the same for
 //! another value: the repair is proved, of the right kind, and a line that it
 //! names is the planted one.
 
+use scalify_corpus::bugs::BugCase;
 use scalify_corpus::{Case, find, module, planted};
 use scalify_prove::outcome::Verdict;
 use scalify_refute::{Plan, decide};
@@ -63,4 +64,85 @@ fn an_index_where_it_meets_data() {
 #[test]
 fn endless_edits_are_given_up() {
     check("bug__dp_accum__accum_no_div", &["wrong-scale"]);
+}
+
+/// A wrong program of `tests/bugs`: the first repair is proved and of this kind.
+fn reported(name: &str, file: &str, kind: &str) {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/bugs").join(name);
+    let case = BugCase::read(&dir).unwrap();
+    let graph = case.graphs.iter().find(|g| g.file == format!("{file}.hlo.txt")).unwrap();
+    let load = |f: &str| module(&find(&dir, f).unwrap()).unwrap();
+    let (base, dist) = (load("base.hlo.txt"), load(&graph.file));
+    let options = scalify_prove::Options::default();
+    let plan = Plan { repair: Duration::from_secs(60), ..Plan::default() };
+    let d = decide(&base, &dist, &case.claim(graph).unwrap(), &options, &plan);
+    assert_eq!(d.outcome.verdict, Verdict::Refuted, "{name}: {:?}", d.unable);
+    let r = d.repairs.first().unwrap_or_else(|| panic!("{name}: {} edits tried", d.edits_tried));
+    assert!(r.grade.is_some(), "{name}: only evaluated: {}", r.text);
+    assert_eq!(r.code, kind, "{name}: {}", r.text);
+    assert_eq!(d.outcome.frontier.first().map(|f| f.code), Some(kind), "{name}");
+}
+
+/// Operations that the baseline has and the rewritten program has not.
+#[test]
+fn as_in_the_baseline() {
+    reported("I05_alpha_ignored", "wrong", "wrong-scale");
+    reported("J07_scale_through_relu", "wrong", "wrong-scale");
+    reported("H08_row_without_keys", "wrong", "wrong-mask");
+    reported("J01_identity_transpose", "wrong", "wrong-layout");
+    reported("I14_order_of_constant", "wrong", "wrong-layout");
+    reported("I06_crop_in_window", "wrong", "wrong-offset");
+    reported("I22_inverse_permutation", "wrong", "wrong-dimension");
+}
+
+#[test]
+fn pairs_of_permutes() {
+    reported("A25_empty_permute", "wrong", "wrong-permute");
+    reported("A13_shift", "wrong_wraps", "wrong-permute");
+}
+
+#[test]
+fn one_block_for_all() {
+    reported("E05_first_shard_everywhere", "wrong", "stale-slice");
+}
+
+#[test]
+fn reducer_of_a_scatter() {
+    reported("H06_repeated_indices", "wrong", "wrong-reducer");
+}
+
+/// A bias added before the sum over devices: not the collective is at fault.
+#[test]
+fn what_is_added_once_per_device() {
+    reported("D02_added_to_partial", "wrong", "duplicated-operand");
+    reported("E23_replicated_output_layer", "wrong_residual", "duplicated-operand");
+}
+
+/// To sum copies once more is a factor, no missing sum.
+#[test]
+fn copies_are_not_summed() {
+    reported("B28_mean_for_sum", "wrong_first", "wrong-scale");
+    reported("D08_gradient_of_partial", "wrong_divided", "wrong-scale");
+}
+
+/// A program that rounds to another type is no wrong arithmetic: the finding
+/// says which operation rounds.
+#[test]
+fn roundings_are_named() {
+    for (name, file) in [
+        ("I08_round_trip_removed", "wrong"),
+        ("E20_router_in_bf16", "wrong"),
+        ("E19_cast_before_weight", "wrong"),
+    ] {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/bugs").join(name);
+        let case = BugCase::read(&dir).unwrap();
+        let graph = case.graphs.iter().find(|g| g.file == format!("{file}.hlo.txt")).unwrap();
+        let load = |f: &str| module(&find(&dir, f).unwrap()).unwrap();
+        let (base, dist) = (load("base.hlo.txt"), load(&graph.file));
+        let claim = case.claim(graph).unwrap();
+        let d = decide(&base, &dist, &claim, &scalify_prove::Options::default(), &Plan::default());
+        assert_eq!(d.outcome.verdict, Verdict::Unknown, "{name}");
+        let f = d.outcome.frontier.first().unwrap_or_else(|| panic!("{name}: no finding"));
+        assert_eq!(f.code, "precision", "{name}: {}", f.reason);
+    }
 }

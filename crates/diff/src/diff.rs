@@ -160,7 +160,7 @@ pub fn draw(
     profile: Profile,
     seed: u64,
 ) -> Result<Inputs, DiffError> {
-    let domains = domain::domains(base, p, claim);
+    let domains = domain::domains(base, p, claim, false);
     let copies = if p.local_inputs { p.devices as usize } else { 1 };
     let mut r = Random::new(seed);
     let mut values = Vec::new();

@@ -308,7 +308,7 @@ pub fn sample(
     if let Some(e) = p.errors.first() {
         return Err(bad(e.clone()));
     }
-    let domains = domain::domains(a, &p, claim);
+    let domains = domain::domains(a, &p, claim, false);
     let sobol = Sobol::new(if design == Design::Sobol { SOBOL } else { 1 }, seed);
     let placements: Vec<_> = p.pairs.iter().map(|q| q.placement.clone()).collect();
     let (bs, ds) = (problem::output_shapes(a), problem::output_shapes(b));

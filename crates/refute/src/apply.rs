@@ -260,6 +260,21 @@ impl Context<'_> {
                     }
                 }
             }
+            Edit::OwnBlock { axis, dim } => {
+                let (o, a) = (*i.operands.first()?, m.array(at)?.clone());
+                let k = self.coordinate(e, c, o, *axis, DType::S32)?;
+                let size = e.constant(c, DType::S32, a.dims[*dim] as f64)?;
+                let p =
+                    e.insert(c, Some(k), Opcode::Multiply, Attrs::None, &[k, size], &[], None)?;
+                let zero = e.constant(c, DType::S32, 0.0)?;
+                let mut operands = vec![o];
+                operands.extend((0..a.dims.len()).map(|d| if d == *dim { p } else { zero }));
+                let sizes = Attrs::DynamicSlice(a.dims.clone());
+                let r = e.insert(c, Some(p), Opcode::DynamicSlice, sizes, &operands, &[], None)?;
+                e.redirect(c, at, r, &[r]);
+                e.sort(c)?;
+            }
+            Edit::Graft { from } => self.graft(e, at, *from)?,
             Edit::Times { with, dims } => {
                 let r = self.times(e, c, at, *with, dims)?;
                 e.redirect(c, at, r.0, &r.1);

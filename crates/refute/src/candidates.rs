@@ -5,9 +5,12 @@
 //! find out.
 
 use crate::edit::{groups, number};
+use crate::graft::Aligned;
 use crate::joined::placings;
+use crate::varies::varies;
 use scalify_ir::attrs::{CollectiveAttrs, Comparison};
-use scalify_ir::{ArrayShape, Attrs, CompId, DType, InstrId, Module, Opcode};
+use scalify_ir::{Attrs, CompId, DType, InstrId, Module, Opcode};
+use scalify_prove::problem::Problem;
 
 /// One edit.
 #[derive(Clone, Debug)]
@@ -76,6 +79,10 @@ pub enum Edit {
     Times { with: InstrId, dims: Vec<i64> },
     /// The same to one operand only.
     TimesOperand { operand: usize, with: InstrId, dims: Vec<i64> },
+    /// The block that belongs to the device, in place of one slice for all.
+    OwnBlock { axis: usize, dim: usize },
+    /// A value that the baseline has, built anew.
+    Graft { from: InstrId },
 }
 
 /// An edit at an instruction.
@@ -105,17 +112,17 @@ pub struct Context<'a> {
     pub replica_mode: bool,
     /// Scalar constants of the baseline.
     pub constants: Vec<(DType, f64)>,
+    /// The baseline.
+    pub base: &'a Module,
+    /// Mesh axes (bit k: axis k) along which each value may differ.
+    pub varies: Vec<u32>,
+    /// Where the programs part; `None`: not looked for.
+    pub aligned: Option<Aligned>,
 }
 
 impl<'a> Context<'a> {
     /// Collects what candidates need.
-    pub fn new(
-        m: &'a Module,
-        base: &Module,
-        mesh: &[(String, i64)],
-        devices: i64,
-        replica_mode: bool,
-    ) -> Self {
+    pub fn new(m: &'a Module, base: &'a Module, p: &Problem) -> Self {
         let mut owner = vec![m.entry; m.instrs.len()];
         for (k, c) in m.comps.iter().enumerate() {
             for i in &c.instrs {
@@ -149,10 +156,12 @@ impl<'a> Context<'a> {
                 }
             }
         }
-        let mut mesh = mesh.to_vec();
-        if mesh.iter().map(|a| a.1).product::<i64>() != devices || mesh.is_empty() {
-            mesh = vec![("devices".to_owned(), devices)];
+        let mut mesh = p.mesh.clone();
+        if mesh.iter().map(|a| a.1).product::<i64>() != p.devices || mesh.is_empty() {
+            mesh = vec![("devices".to_owned(), p.devices)];
         }
+        let varies = varies(m, &mesh, p);
+        let replica_mode = p.replica_mode;
         let mut constants: Vec<(DType, f64)> = Vec::new();
         for i in &base.instrs {
             if let Attrs::Constant(l) = &i.attrs {
@@ -163,12 +172,12 @@ impl<'a> Context<'a> {
                 }
             }
         }
-        Context { m, owner, local, mesh, replica_mode, constants }
+        Context { m, owner, local, mesh, replica_mode, constants, base, varies, aligned: None }
     }
 
     /// Mesh axes that have more than one device, as masks: each, then all,
     /// then pairs.
-    fn masks(&self) -> Vec<u32> {
+    pub(crate) fn masks(&self) -> Vec<u32> {
         let live: Vec<u32> =
             (0..self.mesh.len() as u32).filter(|&k| self.mesh[k as usize].1 > 1).collect();
         let mut out: Vec<u32> = live.iter().map(|k| 1 << k).collect();
@@ -263,6 +272,8 @@ impl<'a> Context<'a> {
                     | Edit::Shift { .. }
                     | Edit::Constant { .. }
                     | Edit::Gather { .. }
+                    | Edit::Graft { .. }
+                    | Edit::OwnBlock { .. }
             )
         };
         one(&x.edit) && x.also.iter().all(|(_, e)| one(e))
@@ -288,6 +299,9 @@ impl<'a> Context<'a> {
             }
         }
         self.join(&mut out);
+        if let Some(a) = &self.aligned {
+            self.grafts(a, &dist, &mut out);
+        }
         for comp in self.m.comps.iter().filter(|c| c.instrs.len() <= 20_000) {
             self.rescales(&comp.instrs, &dist, reach, &mut out);
         }
@@ -325,17 +339,8 @@ impl<'a> Context<'a> {
                     push(near(0.8), Edit::Reducer { op });
                 }
             }
-            if !a.pairs.is_empty() {
-                let back: Vec<(i64, i64)> = a.pairs.iter().map(|p| (p.1, p.0)).collect();
-                push(near(0.6), Edit::Pairs { pairs: back });
-                let n: i64 = self.mesh.iter().map(|a| a.1).product();
-                for step in [1, n - 1, 2] {
-                    let ring = (0..n).map(|k| (k, (k + step) % n)).collect();
-                    push(near(1.2), Edit::Pairs { pairs: ring });
-                }
-                for pairs in [completed(&a.pairs, n, true), completed(&a.pairs, n, false)] {
-                    push(near(0.7), Edit::Pairs { pairs });
-                }
+            if i.opcode == Opcode::CollectivePermute {
+                self.permutes(&a.pairs, &mut |cost, pairs| push(near(cost), Edit::Pairs { pairs }));
             }
             if matches!(i.opcode, Opcode::AllGather | Opcode::ReduceScatter) && arity {
                 self.redo(c, pos, at, a.dimension, d, out);
@@ -383,7 +388,15 @@ impl<'a> Context<'a> {
                 + if reduced { 1.0 } else { 0.0 }
                 + if self.is_reduced(at, 4) { 1.6 } else { 0.0 };
             let drops = self.later_reductions(c, at);
+            // A sum of copies, or of what is whole, counts it once per device;
+            // so does a sum that is summed over the same devices again.
+            let whole = self.aligned.as_ref().is_some_and(|a| a.holds(at));
             for mask in self.masks() {
+                if mask & !self.varies[at.0 as usize] != 0 {
+                    continue;
+                }
+                let twice = whole || self.summed_later(c, at, mask);
+                let moved = moved + if twice { 1.2 } else { 0.0 };
                 let sum = |mean: bool, drop: Option<InstrId>| Edit::AllReduce {
                     mask,
                     op: Opcode::Add,
@@ -469,6 +482,22 @@ impl<'a> Context<'a> {
                         if moves(&a.dims, &perm) {
                             push(0.8, Edit::TransposeAfter { perm });
                         }
+                    }
+                }
+            }
+            Opcode::Reduce | Opcode::ReduceWindow | Opcode::Scatter => {
+                let pair = i.calls.first().map(|&f| m.comp(f).params.len());
+                if pair == Some(2) {
+                    for op in [Opcode::Add, Opcode::Maximum, Opcode::Minimum] {
+                        push(1.5, Edit::Reducer { op });
+                    }
+                }
+            }
+            Opcode::Slice if local => {
+                let from = m.array(i.operands[0]).map(|x| x.dims.clone()).unwrap_or_default();
+                for (axis, n) in self.mesh.iter().enumerate().filter(|x| x.1.1 > 1) {
+                    for dim in (0..from.len()).filter(|&k| a.dims[k] * n.1 == from[k]) {
+                        push(0.9, Edit::OwnBlock { axis, dim });
                     }
                 }
             }
@@ -678,72 +707,6 @@ impl<'a> Context<'a> {
         out
     }
 
-    /// Mesh axes and dimension along which a gather of `s` has the sizes `a`.
-    fn gathers(&self, a: &ArrayShape, s: InstrId, f: &mut dyn FnMut(u32, i64)) {
-        let Some(x) = self.m.array(s) else { return };
-        if x.dims.len() != a.dims.len() || x.dtype != a.dtype {
-            return;
-        }
-        let differ: Vec<usize> = (0..x.dims.len()).filter(|&k| x.dims[k] != a.dims[k]).collect();
-        let [k] = differ[..] else { return };
-        for mask in self.masks() {
-            let n: i64 = (0..self.mesh.len())
-                .filter(|j| mask & 1 << j != 0)
-                .map(|j| self.mesh[j].1)
-                .product();
-            if a.dims[k] == x.dims[k] * n {
-                f(mask, k as i64);
-            }
-        }
-    }
-
-    /// Values that a gather or scatter along another dimension would have.
-    fn redo(
-        &self,
-        c: CompId,
-        pos: usize,
-        at: InstrId,
-        dimension: Option<i64>,
-        d: f64,
-        out: &mut Vec<Candidate>,
-    ) {
-        let m = self.m;
-        let source = m.instr(at).operands[0];
-        let (Some(x), Some(g), Some(k)) = (m.array(source), m.array(at), dimension) else { return };
-        let Some((&big, &small)) = x.dims.get(k as usize).zip(g.dims.get(k as usize)) else {
-            return;
-        };
-        let gather = m.instr(at).opcode == Opcode::AllGather;
-        let n = if gather { small / big.max(1) } else { big / small.max(1) };
-        let mut moved = vec![at];
-        for &u in m.comp(c).instrs.iter().skip(pos).take(40) {
-            let Some(s) = m.array(u) else { continue };
-            let op = m.instr(u).opcode;
-            let moves = matches!(op, Opcode::Reshape | Opcode::Transpose | Opcode::Bitcast)
-                && m.instr(u).operands.iter().all(|o| moved.contains(o));
-            if moves {
-                moved.push(u);
-            }
-            if !(u == at || moves) || s.dims.len() != x.dims.len() || s.dtype != x.dtype {
-                continue;
-            }
-            for k in 0..x.dims.len() {
-                let fits = (0..x.dims.len()).all(|j| {
-                    let f = if j == k { n } else { 1 };
-                    if gather { s.dims[j] == x.dims[j] * f } else { s.dims[j] * f == x.dims[j] }
-                });
-                if fits && (u != at || Some(k as i64) != dimension) {
-                    out.push(Candidate {
-                        at: u,
-                        edit: Edit::Redo { source, like: at, dim: k as i64 },
-                        cost: 0.7 + d.min(2.5),
-                        also: Vec::new(),
-                    });
-                }
-            }
-        }
-    }
-
     /// Values of the shape of `o` that `at`, at position `pos`, may use; the
     /// nearest first.
     fn alternatives(&self, list: &[InstrId], pos: usize, at: InstrId, o: InstrId) -> Vec<InstrId> {
@@ -766,26 +729,6 @@ impl<'a> Context<'a> {
         v.sort();
         v.truncate(24);
         v.into_iter().map(|x| x.1).collect()
-    }
-
-    /// All-reduces that use `x` through a few instructions.
-    fn later_reductions(&self, c: CompId, x: InstrId) -> Vec<InstrId> {
-        let mut reach = vec![x];
-        let mut out = Vec::new();
-        for &u in &self.m.comp(c).instrs {
-            let i = self.m.instr(u);
-            if u != x && i.operands.iter().any(|o| reach.contains(o)) {
-                if i.opcode == Opcode::AllReduce {
-                    out.push(u);
-                } else if reach.len() < 24 {
-                    reach.push(u);
-                }
-            }
-            if out.len() >= 2 {
-                break;
-            }
-        }
-        out
     }
 
     /// Data movement of constants only.
@@ -845,19 +788,6 @@ impl<'a> Context<'a> {
         }
         out
     }
-}
-
-/// Pairs to which each device that receives nothing is added: from itself, or
-/// (`ring`) from the devices that send nothing, in order.
-fn completed(pairs: &[(i64, i64)], n: i64, ring: bool) -> Vec<(i64, i64)> {
-    let mut out = pairs.to_vec();
-    let idle: Vec<i64> = (0..n).filter(|k| pairs.iter().all(|p| p.1 != *k)).collect();
-    let mut free = (0..n).filter(|k| pairs.iter().all(|p| p.0 != *k));
-    for k in idle {
-        let from = if ring { free.next() } else { Some(k) };
-        out.extend(from.map(|f| (f, k)));
-    }
-    out
 }
 
 fn dist_in(list: &[InstrId], a: InstrId, b: InstrId) -> usize {

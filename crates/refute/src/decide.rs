@@ -1,6 +1,8 @@
 //! The whole decision: prove, else refute, else say what was seen.
 
+use crate::domain;
 use crate::repair::{self, Repair};
+use crate::rounding;
 use crate::search::{Counterexample, Evidence, Options, Refuter, Search, too_big};
 use crate::shrink::{Reduced, shrink};
 use scalify_claim::Claim;
@@ -102,7 +104,7 @@ pub fn decide(
         reduced(base, dist, claim, prover, plan, &p, search, &mut d);
         return d;
     }
-    let refuter = match Refuter::new(base, dist, &p, claim, search) {
+    let mut refuter = match Refuter::new(base, dist, &p, claim, search) {
         Ok(r) => r,
         Err(e) => {
             if !doubted || plan.cross_check {
@@ -111,7 +113,24 @@ pub fn decide(
             return d;
         }
     };
-    match refuter.search() {
+    let mut found = refuter.search();
+    // Who rewrites a program for one device keeps what it does with indices
+    // out of range; who distributes one may rely on valid ones.
+    let rewritten = !proved && p.devices == 1 && matches!(found, Search::Agree(_));
+    if rewritten
+        && domain::domains(base, &p, claim, true) != domain::domains(base, &p, claim, false)
+    {
+        let beyond = Options { beyond: true, ..search };
+        if let Ok(r) = Refuter::new(base, dist, &p, claim, beyond) {
+            if let c @ Search::Differ(_) = r.search() {
+                (refuter, found) = (r, c);
+                d.outcome.notes.push(
+                    "the inputs hold indices outside of the arrays, for which HLO says what is read or written".to_owned(),
+                );
+            }
+        }
+    }
+    match found {
         Search::Differ(c) if doubted => {
             d.outcome.verdict = Verdict::Refuted;
             d.outcome.grade = None;
@@ -174,7 +193,12 @@ pub fn decide(
             d.evidence = Some(e);
         }
         Search::Agree(_) | Search::Unable(_) if doubted && !plan.cross_check => {}
-        Search::Agree(e) => d.evidence = Some(e),
+        Search::Agree(e) => {
+            if !proved && e.samples > 0 {
+                rounding::name(&mut d.outcome, base, dist);
+            }
+            d.evidence = Some(e);
+        }
         Search::Unable(e) => d.unable = Some(e),
     }
     d

@@ -25,8 +25,10 @@ pub enum Domain {
     Complex,
 }
 
-/// The domain of every leaf of the baseline's inputs.
-pub fn domains(base: &Module, p: &Problem, claim: &Claim) -> Vec<Domain> {
+/// The domain of every leaf of the baseline's inputs. `beyond`: integers that
+/// nothing is declared of also index a little beyond the arrays, where HLO
+/// clamps or skips them.
+pub fn domains(base: &Module, p: &Problem, claim: &Claim, beyond: bool) -> Vec<Domain> {
     let mut least: FxHashMap<usize, i64> = FxHashMap::default();
     index_extents(base, &mut |leaf, n| {
         let e = least.entry(leaf).or_insert(n);
@@ -59,6 +61,7 @@ pub fn domains(base: &Module, p: &Problem, claim: &Claim) -> Vec<Domain> {
                 }
             }
             let (a, b) = range.unwrap_or_else(|| match least.get(&l.index) {
+                Some(&n) if beyond => (-2, n + 1),
                 Some(&n) => (0, (n - 1).max(0)),
                 None => (0, 3),
             });
@@ -222,13 +225,15 @@ pub enum Profile {
     Large,
     /// Mixed: each input positive or signed, at a scale of its own.
     Mixed,
+    /// Normal; integers at the ends of their range half of the time.
+    Ends,
 }
 
 /// A tensor of this domain.
 pub fn draw(a: &ArrayShape, d: Domain, profile: Profile, r: &mut Random) -> Option<Tensor> {
     let n = usize::try_from(a.dims.iter().product::<i64>()).ok()?;
     let (positive, scale) = match profile {
-        Profile::Simple | Profile::Normal => (false, 1.0),
+        Profile::Simple | Profile::Normal | Profile::Ends => (false, 1.0),
         Profile::Positive => (true, 1.0),
         Profile::Small => (false, 1.0 / 256.0),
         Profile::Large => (false, 8.0),
@@ -259,6 +264,11 @@ pub fn draw(a: &ArrayShape, d: Domain, profile: Profile, r: &mut Random) -> Opti
             match profile {
                 Profile::Large => (0..n).for_each(|_| one(hi)),
                 Profile::Small => (0..n).for_each(|_| one(lo)),
+                Profile::Ends => (0..n).for_each(|_| match r.int(0, 7) {
+                    0 | 1 => one(lo),
+                    2 | 3 => one(hi),
+                    _ => one(r.int(lo, hi)),
+                }),
                 _ => (0..n).for_each(|_| one(r.int(lo, hi))),
             }
             Tensor::from_bytes(&plain(a), &v)

@@ -142,7 +142,8 @@ impl Context<'_> {
                 Edit::Operand { .. }
                 | Edit::Add { .. }
                 | Edit::Exchange { .. }
-                | Edit::Times { .. } => continue,
+                | Edit::Times { .. }
+                | Edit::Graft { .. } => continue,
                 Edit::Permute { .. } => "permute".to_owned(),
                 Edit::Rotate { .. } => "rotate".to_owned(),
                 Edit::TimesOperand { operand, dims, .. } => format!("times {operand} {dims:?}"),

@@ -8,17 +8,21 @@
 
 pub mod apply;
 pub mod candidates;
+pub mod collectives;
 pub mod compare;
 pub mod decide;
 pub mod domain;
 pub mod edit;
 pub mod evaluate;
+pub mod graft;
 pub mod joined;
 pub mod place;
 pub mod random;
 pub mod repair;
+mod rounding;
 pub mod search;
 pub mod shrink;
+mod varies;
 pub mod words;
 
 pub use decide::{Decision, Plan, decide};

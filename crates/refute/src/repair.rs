@@ -5,6 +5,7 @@
 //! are given to the prover. An edit counts as a repair only if it is proved.
 
 use crate::candidates::{Candidate, Context, Edit};
+use crate::graft::Aligned;
 use crate::search::{Counterexample, Refuter};
 use crate::shrink::Reduced;
 use scalify_claim::Claim;
@@ -38,6 +39,9 @@ pub struct Repair {
 const WANTED: usize = 2;
 /// Instructions above which only edits close to the suspects are tried.
 const MANY: usize = 10_000;
+/// Instructions of both programs up to which values of the baseline are tried
+/// in place of distributed ones.
+const FEW: usize = 6_000;
 
 /// With `reduced`, `refuter` and `example` are those of the reduced pair;
 /// edits are evaluated there and proved at full size.
@@ -58,8 +62,13 @@ pub fn search(
     let mut tried = 0;
     let start = Instant::now();
     let p = refuter.problem();
-    let ctx = Context::new(dist, base, &p.mesh, p.devices, p.replica_mode);
-    let small = reduced.map(|r| Context::new(&r.dist, &r.base, &p.mesh, p.devices, p.replica_mode));
+    let mut ctx = Context::new(dist, base, p);
+    if reduced.is_none() && base.instrs.len() + dist.instrs.len() <= FEW {
+        let o = scalify_prove::Options { time_limit: Some(time), progress: None, ..*prover };
+        let (_, related) = scalify_prove::verify_related(base, dist, claim, &o);
+        ctx.aligned = Some(Aligned::new(base, dist, outcome, &related));
+    }
+    let small = reduced.map(|r| Context::new(&r.dist, &r.base, p));
     let reach = if dist.instrs.len() > MANY { 1.6 } else { f64::INFINITY };
     let mut suspects: Vec<(InstrId, f64)> = Vec::new();
     for (k, f) in outcome.frontier.iter().enumerate().take(6) {
@@ -181,7 +190,16 @@ pub fn promote(outcome: &mut Outcome, dist: &Module, repairs: &[Repair]) {
             reaches: (0..outcome.outputs.len()).collect(),
         },
     };
-    item.code = r.code;
+    // A repair that only says that the operations differ leaves a name that
+    // says more.
+    let vague = |c: &str| {
+        matches!(
+            c,
+            "unrelated" | "differs" | "wrong-operation" | "missing-operation" | "extra-operation"
+        )
+    };
+    let said = outcome.frontier.first().map(|f| f.code).filter(|c| !vague(c));
+    item.code = if vague(r.code) { said.unwrap_or(r.code) } else { r.code };
     item.reason = reason;
     item.expected = Some(r.text.clone());
     outcome.frontier.insert(0, item);

@@ -25,6 +25,8 @@ pub struct Options {
     /// Fewer evaluations per draw: for reduced pairs, where a difference
     /// counts only with a proved repair.
     pub quick: bool,
+    /// Indices that nothing is declared of are drawn beyond the arrays too.
+    pub beyond: bool,
 }
 
 impl Default for Options {
@@ -35,6 +37,7 @@ impl Default for Options {
             samples: 8,
             seed: 1,
             quick: false,
+            beyond: false,
         }
     }
 }
@@ -161,6 +164,11 @@ fn volume(m: &Module) -> f64 {
 /// evaluated as it stands.
 const MAX_VOLUME: f64 = 4e8;
 
+/// Further draws where integers are inputs, and the time after which there are
+/// none.
+const MORE: usize = 24;
+const MORE_TIME: Duration = Duration::from_millis(300);
+
 /// Why the programs are not evaluated as they stand, if they are too big.
 pub fn too_big(base: &Module, dist: &Module, p: &Problem) -> Option<String> {
     let v = volume(base) + volume(dist) * p.devices as f64;
@@ -269,7 +277,7 @@ impl<'a> Refuter<'a> {
             let q = problem::output_layouts(p, claim, dist, k, g, l)?;
             outputs.push((g.clone(), q.into_iter().map(|x| x.0).collect()));
         }
-        let domains = domain::domains(base, p, claim);
+        let domains = domain::domains(base, p, claim, options.beyond);
         let u = compare::roundoff(base);
         let start = Instant::now();
         Ok(Refuter { base, dist, p, domains, layouts, outputs, u, options, start })
@@ -608,8 +616,13 @@ impl<'a> Refuter<'a> {
         let mut evidence = Evidence::default();
         let mut tried = 0;
         let mut r = Random::new(self.options.seed);
-        for (k, profile) in plan.iter().cycle().take(self.options.samples).enumerate() {
-            if k > 0 && self.out_of_time() {
+        // Integers take more draws: a difference may be at few of them.
+        let ranges = self.domains.iter().any(|d| matches!(d, Domain::Int(a, b) if a < b));
+        let more = if ranges && !self.options.quick { MORE } else { 0 };
+        let profiles = plan.iter().cycle().take(self.options.samples);
+        for (k, profile) in profiles.chain(std::iter::repeat_n(&Ends, more)).enumerate() {
+            let late = k >= self.options.samples && self.start.elapsed() > MORE_TIME;
+            if k > 0 && (late || self.out_of_time()) {
                 break;
             }
             let Some(x) = self.draw(*profile, &mut r) else {

@@ -2,7 +2,8 @@
 
 use crate::candidates::{Candidate, Context, Edit};
 use crate::edit::number;
-use scalify_ir::{Attrs, CompId, InstrId, Opcode};
+use crate::graft::of_opcodes;
+use scalify_ir::{Attrs, CompId, DType, InstrId, Module, Opcode};
 
 impl Context<'_> {
     /// The instruction to show for an edit: of a constant, the nearest use.
@@ -126,6 +127,9 @@ impl Context<'_> {
     pub fn code(&self, x: &Candidate) -> &'static str {
         let opcode = self.m.instr(x.at).opcode;
         match &x.edit {
+            Edit::AllReduce { drop: Some(d), .. } if self.added_between(x.at, *d) => {
+                "duplicated-operand"
+            }
             Edit::AllReduce { drop: Some(_), .. } => "misplaced-all-reduce",
             Edit::AllReduce { .. } => "missing-all-reduce",
             Edit::Drop => "duplicate-collective",
@@ -133,7 +137,8 @@ impl Context<'_> {
             Edit::Reducer { .. } => "wrong-reducer",
             Edit::Redo { .. } => "wrong-dimension",
             Edit::Gather { .. } => "missing-all-gather",
-            Edit::Use { .. } => "extra-operation",
+            Edit::Use { .. } => of_opcodes(&[opcode]).unwrap_or("extra-operation"),
+            Edit::Graft { from } => self.apart(x.at, *from),
             Edit::Exchange { .. } => "wrong-operand",
             Edit::Reorder { .. } if self.m.dtype(x.at).is_some_and(|d| d.is_int()) => {
                 "wrong-offset"
@@ -144,11 +149,29 @@ impl Context<'_> {
             Edit::Scale { .. } => "wrong-scale",
             Edit::ScaleOperand { .. } => "duplicated-operand",
             Edit::Constant { .. } => self.constant_code(x.at),
+            // What a broadcast or a sum runs along.
+            Edit::Relayout { split, .. }
+                if matches!(opcode, Opcode::Broadcast | Opcode::Reduce | Opcode::Iota)
+                    && self.m.array(x.at).is_some_and(|a| a.dims[..] == split[..]) =>
+            {
+                "wrong-dimension"
+            }
             Edit::TransposeBefore { .. } | Edit::Permutation { .. } | Edit::Relayout { .. } => {
                 "wrong-layout"
             }
-            Edit::Operand { .. } if opcode == Opcode::DynamicUpdateSlice => "stale-slice",
-            Edit::Operand { .. } | Edit::Swap => "wrong-operand",
+            Edit::Operand { operand, .. } => {
+                let old = self.m.instr(x.at).operands.get(*operand);
+                let a = old.and_then(|&o| self.m.array(o));
+                match opcode {
+                    _ if a.is_some_and(|a| a.dtype == DType::Pred) => "wrong-mask",
+                    Opcode::And | Opcode::Or => "wrong-mask",
+                    _ if a.is_some_and(|a| a.dtype.is_int() && a.dims.is_empty()) => "wrong-offset",
+                    Opcode::DynamicUpdateSlice => "stale-slice",
+                    _ => "wrong-operand",
+                }
+            }
+            Edit::OwnBlock { .. } => "stale-slice",
+            Edit::Swap => "wrong-operand",
             Edit::Op { .. } => "wrong-operation",
             Edit::Direction { .. } => "wrong-mask",
             Edit::Coordinate { .. } => "wrong-mesh-axis",
@@ -159,8 +182,32 @@ impl Context<'_> {
         }
     }
 
+    /// Is a sum with another value, a bias or a residual, among what is
+    /// computed from `x` on the way to the all-reduce `d`?
+    fn added_between(&self, x: InstrId, d: InstrId) -> bool {
+        let known = |i: InstrId| self.aligned.as_ref().is_some_and(|a| a.holds(i));
+        let mut reach = vec![x];
+        for &u in &self.m.comp(self.owner[x.0 as usize]).instrs {
+            if u == d {
+                break;
+            }
+            let i = self.m.instr(u);
+            if !i.operands.iter().any(|o| reach.contains(o)) || reach.len() > 64 {
+                continue;
+            }
+            if let (Opcode::Add, [p, q]) = (i.opcode, &i.operands[..]) {
+                let other = if reach.contains(p) { *q } else { *p };
+                if !reach.contains(&other) && known(other) {
+                    return true;
+                }
+            }
+            reach.push(u);
+        }
+        false
+    }
+
     /// What a constant is to its nearest arithmetic use.
-    fn constant_code(&self, at: InstrId) -> &'static str {
+    pub(crate) fn constant_code(&self, at: InstrId) -> &'static str {
         let mut reach = vec![at];
         for &u in &self.m.comp(self.owner[at.0 as usize]).instrs {
             let i = self.m.instr(u);
@@ -193,13 +240,7 @@ impl Context<'_> {
 
     /// Name of an instruction with its source line.
     pub fn name(&self, i: InstrId) -> String {
-        let n = self.m.name_of(i);
-        match self.m.frames(i).first() {
-            Some(f) if f.line > 0 => {
-                format!("%{n} ({}:{})", f.file.rsplit('/').next().unwrap_or(""), f.line)
-            }
-            _ => format!("%{n}"),
-        }
+        name_in(self.m, i)
     }
 
     /// The edit in words, to be read after "with".
@@ -265,6 +306,10 @@ impl Context<'_> {
             Edit::Operand { operand, with } => {
                 format!("{} as operand {operand} of {at}", name(*with))
             }
+            Edit::OwnBlock { axis, dim } => format!(
+                "the device's own block along {} of dimension {dim} in place of {at}",
+                self.mesh[*axis].0
+            ),
             Edit::Op { op } => format!("{op} in place of {at}"),
             Edit::Direction { dir } => format!("direction {dir:?} in {at}").to_lowercase(),
             Edit::Coordinate { axis } => {
@@ -290,10 +335,28 @@ impl Context<'_> {
                 format!("a collective-permute like {} of {at} before each further use", name(*like))
             }
             Edit::Times { with, .. } => format!("{at} multiplied by {}", name(*with)),
+            Edit::Graft { from } => {
+                let b = self.base;
+                format!(
+                    "the baseline's {} {} in place of {at}",
+                    b.instr(*from).opcode,
+                    name_in(b, *from)
+                )
+            }
             Edit::TimesOperand { operand, with, .. } => {
                 format!("operand {operand} of {at} multiplied by {}", name(*with))
             }
         }
+    }
+}
+
+fn name_in(m: &Module, i: InstrId) -> String {
+    let n = m.name_of(i);
+    match m.frames(i).first() {
+        Some(f) if f.line > 0 => {
+            format!("%{n} ({}:{})", f.file.rsplit('/').next().unwrap_or(""), f.line)
+        }
+        _ => format!("%{n}"),
     }
 }
 

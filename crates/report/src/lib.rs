@@ -49,6 +49,7 @@ fn draw(c: &Counterexample) -> &'static str {
         Profile::Small => "normal, scaled by 1/256",
         Profile::Large => "normal, scaled by 8",
         Profile::Mixed => "each at a scale of its own",
+        Profile::Ends => "integers at the ends of their ranges",
     }
 }
 

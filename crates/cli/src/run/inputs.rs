@@ -137,7 +137,7 @@ pub(crate) fn values(
         files.push(File { path, archive, used });
     }
     let leaves = &p.dist_inputs;
-    let domains = domain::domains(m, p, claim);
+    let domains = domain::domains(m, p, claim, false);
     let mut random = seed.map(Random::new);
     let mut values = Vec::new();
     let mut missing = Vec::new();
