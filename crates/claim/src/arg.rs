@@ -2,6 +2,7 @@
 
 use crate::cursor::{Cursor, ParseError};
 use crate::mesh::Mesh;
+use crate::port::Port;
 use crate::spec::PartitionSpec;
 use std::fmt;
 
@@ -40,6 +41,14 @@ pub struct Claim {
     pub assume: Vec<Assume>,
     /// Baseline input and the distributed input that stands for it.
     pub pairs: Vec<(Selector, Selector)>,
+    /// Inputs of a pipeline's stages and the outputs of other stages that they
+    /// take.
+    pub links: Vec<(Port, Port)>,
+    /// Outputs of stages that are the outputs of the pipeline, in order.
+    pub results: Vec<Port>,
+    /// Both programs are what one device of many runs, and take the device's
+    /// own inputs; else that is told from the collectives of the first.
+    pub per_device: bool,
 }
 
 impl Selector {
@@ -192,6 +201,9 @@ impl Claim {
         self.outputs.extend(other.outputs);
         self.assume.extend(other.assume);
         self.pairs.extend(other.pairs);
+        self.links.extend(other.links);
+        self.results.extend(other.results);
+        self.per_device |= other.per_device;
     }
 
     /// The declared layout of the input at `index` known as `names`.

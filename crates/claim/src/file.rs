@@ -3,6 +3,7 @@
 
 use crate::arg::{Assume, Claim, Selector};
 use crate::mesh::Mesh;
+use crate::port::Port;
 use crate::spec::PartitionSpec;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use std::fmt;
@@ -65,6 +66,9 @@ pub fn parse_spec_file(text: &str, format: Option<FileFormat>) -> Result<Claim, 
             .map(|(selector, r)| Assume { selector, lo: r.0, hi: r.1 })
             .collect(),
         pairs: file.pairs.0.into_iter().map(|(k, v)| (k, v.0)).collect(),
+        links: file.links.0,
+        results: file.results.into_iter().map(|p| p.0).collect(),
+        per_device: false,
     })
 }
 
@@ -85,6 +89,56 @@ struct SpecFile {
     assume: Entries<RangeField>,
     #[serde(default, rename = "pair")]
     pairs: Entries<SelectorField>,
+    #[serde(default, rename = "link")]
+    links: Links,
+    #[serde(default)]
+    results: Vec<OutputField>,
+}
+
+/// `"1:x" = "0:#0"`: input and output, in file order.
+#[derive(Default)]
+struct Links(Vec<(Port, Port)>);
+
+impl<'de> Deserialize<'de> for Links {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct V;
+        impl<'de> Visitor<'de> for V {
+            type Value = Links;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table with inputs as `1:x` as keys")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut m: A) -> Result<Self::Value, A::Error> {
+                let mut out: Vec<(Port, Port)> = Vec::new();
+                while let Some(k) = m.next_key::<String>()? {
+                    let to = Port::parse(&k).map_err(A::Error::custom)?;
+                    if out.iter().any(|l| l.0 == to) {
+                        return Err(A::Error::custom(format!("the key `{k}` repeats")));
+                    }
+                    out.push((to, m.next_value::<OutputField>()?.0));
+                }
+                Ok(Links(out))
+            }
+        }
+        d.deserialize_map(V)
+    }
+}
+
+struct OutputField(Port);
+
+impl<'de> Deserialize<'de> for OutputField {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct V;
+        impl Visitor<'_> for V {
+            type Value = OutputField;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an output such as `0:#1`")
+            }
+            fn visit_str<E: Error>(self, s: &str) -> Result<Self::Value, E> {
+                Port::parse_output(s).map(OutputField).map_err(E::custom)
+            }
+        }
+        d.deserialize_str(V)
+    }
 }
 
 /// A table in file order.

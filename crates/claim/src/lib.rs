@@ -15,6 +15,7 @@ mod file;
 mod mesh;
 mod named;
 mod placement;
+mod port;
 mod shardy;
 mod spec;
 
@@ -24,5 +25,6 @@ pub use file::{FileFormat, SpecFileError, parse_spec_file};
 pub use mesh::{MAX_DEVICES, Mesh};
 pub use named::{AxisRef, AxisSharding, DimSharding, NamedMesh, parse_named_sharding};
 pub use placement::{DimPlacement, Placement, PlacementCache, PlacementError};
+pub use port::Port;
 pub use shardy::{MeshRef, SdySharding, parse_manual_axes, parse_sdy_meshes, parse_sdy_shardings};
 pub use spec::PartitionSpec;

@@ -19,3 +19,24 @@ fn examples_agree() {
     assert_eq!(wo.to_string(), "P('tp', None)");
     assert_eq!(t.pairs[0].1, Selector::Name("args[0]".into()));
 }
+
+#[test]
+fn example_of_a_pipeline() {
+    let doc = include_str!("../../../docs/SPEC.md");
+    let at = doc.find("results = [").unwrap();
+    let end = doc[at..].find("```").unwrap();
+    let c = parse_spec_file(&doc[at..at + end], Some(FileFormat::Toml)).unwrap();
+    let texts: Vec<String> = c.links.iter().map(|(a, b)| format!("{a}={b}")).collect();
+    assert_eq!(texts, ["1:h=0:#0", "1:mask=0:#1"]);
+    assert_eq!(c.results.iter().map(ToString::to_string).collect::<Vec<_>>(), ["1:#0"]);
+    let json = r#"{"link": {"1:h": "0:#0", "1:mask": "0:#1"}, "results": ["1:#0"]}"#;
+    assert_eq!(parse_spec_file(json, Some(FileFormat::Json)).unwrap(), c);
+    for (text, words) in [
+        ("[link]\n\"h\" = \"0:#0\"", "the number of a stage"),
+        ("[link]\n\"1:h\" = \"0:h\"", "outputs have no names"),
+        ("results = [\"#0\"]", "the number of a stage"),
+    ] {
+        let e = parse_spec_file(text, Some(FileFormat::Toml)).unwrap_err();
+        assert!(e.message.contains(words), "{e}");
+    }
+}

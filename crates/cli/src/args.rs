@@ -24,6 +24,8 @@ pub(crate) enum Command {
     Replay(ReplayArgs),
     /// Write a page that shows one module, two side by side, or all passes of a dump
     View(Box<crate::view::ViewArgs>),
+    /// Find the compiler pass that changes what a program computes
+    Bisect(Box<crate::bisect::BisectArgs>),
     /// Run a module on the reference interpreter
     Run(Box<RunArgs>),
     /// Show what a module holds: signature, meshes, opcodes, collectives, sources
@@ -70,7 +72,20 @@ pub(crate) struct VerifyArgs {
     /// The single-device program: HLO text or proto, may be compressed
     pub(crate) base: PathBuf,
     /// The distributed program
-    pub(crate) dist: PathBuf,
+    #[arg(required_unless_present = "distributed")]
+    pub(crate) dist: Option<PathBuf>,
+    /// A stage of a pipeline, in order (repeats): all stages together are the
+    /// distributed program
+    #[arg(long, value_name = "FILE", conflicts_with = "dist")]
+    pub(crate) distributed: Vec<PathBuf>,
+    /// Input of a stage and the output of another that it takes, e.g.
+    /// '1:x=0:#0'; else by channel or position
+    #[arg(long, value_name = "INPUT=OUTPUT", requires = "distributed")]
+    pub(crate) link: Vec<String>,
+    /// Output of a stage that is an output of the pipeline, in order, e.g. 1:#0;
+    /// else all that no stage takes
+    #[arg(long, value_name = "OUTPUT", requires = "distributed")]
+    pub(crate) result: Vec<String>,
     /// Device mesh, major axis first, e.g. dp=2,tp=4
     #[arg(long, value_name = "AXES")]
     pub(crate) mesh: Option<String>,
@@ -129,6 +144,21 @@ pub(crate) struct VerifyArgs {
 #[derive(Args)]
 #[command(next_help_heading = "Refutation")]
 pub(crate) struct RefuteArgs {
+    #[command(flatten)]
+    pub(crate) limits: RefuteLimits,
+    /// Evaluate proved programs too
+    #[arg(long, conflicts_with = "no_refute")]
+    pub(crate) cross_check: bool,
+    /// Save inputs on which the programs differ, both programs, and a script
+    /// that runs them in XLA, in this new folder
+    #[arg(long, value_name = "DIR", conflicts_with = "no_refute")]
+    pub(crate) witness: Option<PathBuf>,
+}
+
+/// Limits of the search for inputs on which the programs differ.
+#[derive(Args)]
+#[command(next_help_heading = "Refutation")]
+pub(crate) struct RefuteLimits {
     /// Prove only: do not look for inputs on which the programs differ
     #[arg(long)]
     pub(crate) no_refute: bool,
@@ -147,13 +177,6 @@ pub(crate) struct RefuteArgs {
     /// Do not look for a repair
     #[arg(long)]
     pub(crate) no_repair: bool,
-    /// Evaluate proved programs too
-    #[arg(long, conflicts_with = "no_refute")]
-    pub(crate) cross_check: bool,
-    /// Save inputs on which the programs differ, both programs, and a script
-    /// that runs them in XLA, in this new folder
-    #[arg(long, value_name = "DIR", conflicts_with = "no_refute")]
-    pub(crate) witness: Option<PathBuf>,
 }
 
 #[derive(Args)]

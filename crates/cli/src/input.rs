@@ -1,8 +1,8 @@
 //! Reading modules.
 
 use crate::output;
-use scalify_ir::Module;
 use scalify_ir::validate::{Severity, ValidateOptions, validate};
+use scalify_ir::{Module, Span};
 use scalify_load::LoadError;
 use std::path::Path;
 
@@ -38,6 +38,14 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<Module> {
 /// Unreadable, malformed or ill-formed files; the latter with the place of the
 /// first broken invariant.
 pub(crate) fn load_valid(path: &Path) -> anyhow::Result<Module> {
+    Ok(load_valid_with_text(path)?.0)
+}
+
+/// [`load_valid`], with the text that spans point into if it is text.
+///
+/// # Errors
+/// Those of [`load_valid`].
+pub(crate) fn load_valid_with_text(path: &Path) -> anyhow::Result<(Module, Option<String>)> {
     let loaded = match scalify_load::load(path) {
         Ok(l) => l,
         Err(LoadError::Text { name, source, text }) => {
@@ -49,26 +57,37 @@ pub(crate) fn load_valid(path: &Path) -> anyhow::Result<Module> {
     let options = ValidateOptions { mixed_precision: true, ..ValidateOptions::default() };
     let found = validate(&loaded.module, &options);
     let Some(bad) = found.into_iter().find(|i| i.severity == Severity::Error) else {
-        return Ok(loaded.module);
+        return Ok((loaded.module, loaded.text));
     };
     let name = path.display().to_string();
     let whose = bad.instr.map(|i| format!("%{}: ", loaded.module.name_of(i))).unwrap_or_default();
     let message = format!("{whose}{}", bad.message);
-    let Some(text) = loaded.text.filter(|_| bad.span.end > bad.span.start) else {
-        anyhow::bail!("{name}: {message}, expected {}", bad.expected);
+    Err(at_place(&name, loaded.text.as_deref(), bad.span, message, bad.expected))
+}
+
+/// An error about a place in a file: laid out with its line if `text` is there.
+pub(crate) fn at_place(
+    name: &str,
+    text: Option<&str>,
+    span: Span,
+    message: String,
+    expected: String,
+) -> anyhow::Error {
+    let Some(text) = text.filter(|_| span.end > span.start) else {
+        return anyhow::anyhow!("{name}: {message}, expected {expected}");
     };
-    let before = text.get(..bad.span.start as usize).unwrap_or("");
+    let before = text.get(..span.start as usize).unwrap_or("");
     let line = before.bytes().filter(|&b| b == b'\n').count() as u32 + 1;
     let column = before.chars().rev().take_while(|&c| c != '\n').count() as u32 + 1;
     let error = scalify_hlo::ParseError {
         message,
-        span: bad.span,
+        span,
         line,
         column,
-        expected: Some(bad.expected),
+        expected: Some(expected),
         labels: Vec::new(),
     };
-    Err(Rendered(error.render(&name, &text, output::stderr_color())).into())
+    Rendered(error.render(name, text, output::stderr_color())).into()
 }
 
 /// Reads two modules side by side.

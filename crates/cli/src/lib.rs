@@ -7,6 +7,7 @@
 //! (`scalify-report`).
 
 mod args;
+mod bisect;
 mod compare;
 mod convert;
 mod diff;
@@ -25,6 +26,7 @@ mod reduce;
 mod replay;
 mod reports;
 mod run;
+mod stages;
 mod verify;
 mod view;
 
@@ -79,6 +81,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Exit {
     let result = match &cli.command {
         Command::Verify(a) => verify::run(a),
         Command::View(a) => view::run(a),
+        Command::Bisect(a) => bisect::run(a),
         Command::Replay(a) => replay::run(a),
         Command::Run(a) => run::run(a),
         Command::Inspect(a) => inspect::run(a),

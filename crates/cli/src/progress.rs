@@ -49,6 +49,11 @@ impl Bar {
         });
     }
 
+    /// What is being done now.
+    pub(crate) fn note(&self, text: &str) {
+        self.bar.set_message(text.to_owned());
+    }
+
     /// Takes the line away.
     pub(crate) fn done(&self) {
         self.bar.finish_and_clear();

@@ -1,10 +1,10 @@
 //! `scalify verify`.
 
-use crate::args::VerifyArgs;
+use crate::args::{RefuteLimits, VerifyArgs};
 use crate::progress::Bar;
-use crate::{Exit, explain, input, output, reports};
+use crate::{Exit, explain, output, reports, stages};
 use anyhow::Context as _;
-use scalify_claim::{Claim, FileFormat, Mesh, ParseError, parse_spec_file};
+use scalify_claim::{Claim, FileFormat, Mesh, ParseError, Port, parse_spec_file};
 use scalify_prove::outcome::Verdict;
 use scalify_report::sources::Sources;
 use scalify_report::{Subject, json, text};
@@ -20,7 +20,8 @@ pub(crate) fn run(a: &VerifyArgs) -> anyhow::Result<Exit> {
         // Before the work, not after it.
         scalify_witness::replaces(dir)?;
     }
-    let (base, dist) = input::load_both(&a.base, &a.dist)?;
+    let programs = stages::programs(a, &claim)?;
+    let (base, dist) = (&programs.base, &programs.dist);
     let bar = Bar::new(a.quiet || a.json);
     let options = scalify_prove::Options {
         threads: a.threads,
@@ -29,21 +30,24 @@ pub(crate) fn run(a: &VerifyArgs) -> anyhow::Result<Exit> {
         progress: Some(&bar),
     };
     if let Some(name) = &a.explain {
-        let text = explain::run(&base, &dist, &claim, &options, name);
+        let text = explain::run(base, dist, &programs.claim(&claim), &options, name);
         bar.done();
         output::stdout(&text?)?;
         return Ok(Exit::Success);
     }
-    let plan = plan(a);
-    let decision = scalify_refute::decide(&base, &dist, &claim, &options, &plan);
+    let plan = plan(&a.refute.limits, a.memory_limit, a.refute.cross_check);
+    let decide = |c: &Claim| scalify_refute::decide(base, dist, c, &options, &plan);
+    let (decision, claim) = programs.decide(&claim, &decide);
     bar.done();
-    let problem = scalify_prove::problem::setup(&base, &dist, &claim);
-    let (base_file, dist_file) = (a.base.display().to_string(), a.dist.display().to_string());
+    let problem = scalify_prove::problem::setup(base, dist, &claim);
+    let base_file = a.base.display().to_string();
+    let stages = a.dist.iter().chain(&a.distributed).map(|p| p.display().to_string());
+    let dist_file = stages.collect::<Vec<_>>().join(" + ");
     let (mut witness, mut saved) = (None, Ok(()));
     if let (Some(dir), Some(c)) = (&a.refute.witness, &decision.counterexample) {
         // The counterexample may be one of a smaller pair.
         let small = decision.reduced.as_deref();
-        let (b, d) = small.map_or((&base, &dist), |r| (&r.base, &r.dist));
+        let (b, d) = small.map_or((base, dist), |r| (&r.base, &r.dist));
         let small = decision.reduced_problem.as_deref();
         let w = scalify_witness::Witness {
             base: b,
@@ -53,7 +57,7 @@ pub(crate) fn run(a: &VerifyArgs) -> anyhow::Result<Exit> {
             claim: &claim,
             problem: small.unwrap_or(&problem),
             example: c,
-            seed: a.refute.seed,
+            seed: a.refute.limits.seed,
         };
         saved = scalify_witness::save(dir, &w);
         if saved.is_ok() {
@@ -63,16 +67,16 @@ pub(crate) fn run(a: &VerifyArgs) -> anyhow::Result<Exit> {
     let subject = Subject {
         decision: &decision,
         problem: &problem,
-        base: &base,
-        dist: &dist,
+        base,
+        dist,
         base_file: &base_file,
         dist_file: &dist_file,
-        seed: a.refute.seed,
+        seed: a.refute.limits.seed,
         witness: witness.as_deref(),
     };
     let report = if a.json {
         let related =
-            a.relations.then(|| scalify_prove::verify_related(&base, &dist, &claim, &options).1);
+            a.relations.then(|| scalify_prove::verify_related(base, dist, &claim, &options).1);
         json::render_with(&subject, related.as_deref())?
     } else {
         let mut options = text::TextOptions {
@@ -88,7 +92,7 @@ pub(crate) fn run(a: &VerifyArgs) -> anyhow::Result<Exit> {
     output::stdout(&more?)?;
     saved?;
     // Freeing two big modules takes longer than leaving that to the system.
-    std::mem::forget((base, dist));
+    std::mem::forget(programs);
     Ok(match decision.outcome.verdict {
         Verdict::Proved => Exit::Success,
         Verdict::Refuted => Exit::Refuted,
@@ -97,18 +101,21 @@ pub(crate) fn run(a: &VerifyArgs) -> anyhow::Result<Exit> {
 }
 
 /// What to do beyond the proof.
-fn plan(a: &VerifyArgs) -> scalify_refute::Plan {
-    let r = &a.refute;
+pub(crate) fn plan(
+    r: &RefuteLimits,
+    memory: Option<u64>,
+    cross_check: bool,
+) -> scalify_refute::Plan {
     let mut plan = scalify_refute::Plan {
         refute: !r.no_refute,
         repair: if r.no_repair { Duration::ZERO } else { r.repair_time },
-        cross_check: r.cross_check,
+        cross_check,
         ..Default::default()
     };
     plan.search.time = r.refute_time;
     plan.search.samples = r.samples;
     plan.search.seed = r.seed;
-    if let Some(bytes) = a.memory_limit {
+    if let Some(bytes) = memory {
         plan.search.memory = plan.search.memory.min(bytes);
     }
     plan
@@ -136,6 +143,12 @@ fn claim(a: &VerifyArgs) -> anyhow::Result<Claim> {
     }
     for t in &a.pair {
         add.add_pair(t).map_err(bad("pair"))?;
+    }
+    for t in &a.link {
+        add.add_link(t).map_err(bad("link"))?;
+    }
+    for t in &a.result {
+        add.results.push(Port::parse_output(t).map_err(bad("result"))?);
     }
     claim.extend(add);
     if let Some(mesh) = &claim.mesh {

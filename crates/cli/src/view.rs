@@ -245,48 +245,6 @@ fn prove(a: &ViewArgs, base: &Module, dist: &Module, mesh: Option<Mesh>) -> anyh
     Ok(serde_json::from_str(&text)?)
 }
 
-/// A file of a dump: `module_0012.jit_f.0003.pipeline.after_x.before_y.txt`.
-struct Dump {
-    path: PathBuf,
-    module: String,
-    step: u64,
-    label: String,
-}
-
-fn dump(path: PathBuf) -> Option<Dump> {
-    let file = path.file_name()?.to_str()?.to_owned();
-    let stem = ["hlo.pb", "txt", "pb"].iter().find_map(|e| file.strip_suffix(&format!(".{e}")))?;
-    let rest = stem.strip_prefix("module_")?;
-    let (number, rest) = rest.split_once('.')?;
-    // The step is the first part of four digits; the name before it may hold dots.
-    let parts: Vec<&str> = rest.split('.').collect();
-    let digits = |p: &&str| p.len() >= 4 && p.bytes().all(|b| b.is_ascii_digit());
-    let at = parts.iter().position(digits);
-    match at {
-        Some(k) if k > 0 => Some(Dump {
-            module: format!("module_{number}.{}", parts[..k].join(".")),
-            step: parts[k].parse().ok()?,
-            label: parts[k + 1..].join("."),
-            path,
-        }),
-        _ => {
-            // `module_0012.jit_f.before_optimizations.txt`
-            let k = parts
-                .iter()
-                .position(|p| *p == "before_optimizations" || p.ends_with("after_optimizations"))?;
-            let last = parts.get(k)?.ends_with("after_optimizations");
-            let name: Vec<&str> =
-                parts[..k].iter().copied().filter(|p| !p.ends_with("_gpu")).collect();
-            (k + 1 == parts.len()).then(|| Dump {
-                module: format!("module_{number}.{}", name.join(".")),
-                step: if last { u64::MAX } else { 0 },
-                label: parts[k].to_owned(),
-                path,
-            })
-        }
-    }
-}
-
 /// The module of a file; of text that holds several one after the other, all
 /// of them as passes, named by a headline before each (`//=== name`) or by
 /// their own names.
@@ -349,27 +307,17 @@ fn one_or_many(a: &ViewArgs) -> anyhow::Result<Vec<(String, Module)>> {
 /// nothing are left out.
 fn passes(a: &ViewArgs) -> anyhow::Result<Vec<(String, Module)>> {
     let dir = a.module.display();
-    let mut found: Vec<Dump> = Vec::new();
-    for e in std::fs::read_dir(&a.module).with_context(|| format!("cannot read {dir}"))? {
-        found.extend(dump(e.with_context(|| format!("cannot read {dir}"))?.path()));
-    }
-    let mut counts: std::collections::BTreeMap<String, usize> = std::collections::BTreeMap::new();
-    for d in &found {
-        let wanted = a.module_name.as_ref().is_none_or(|n| d.module.contains(n.as_str()));
-        if wanted {
-            *counts.entry(d.module.clone()).or_insert(0) += 1;
-        }
-    }
-    let Some((module, _)) = counts.iter().max_by_key(|c| c.1) else {
+    let all =
+        scalify_load::dump_modules(&a.module).with_context(|| format!("cannot read {dir}"))?;
+    let wanted =
+        all.iter().filter(|m| a.module_name.as_ref().is_none_or(|n| m.name.contains(n.as_str())));
+    let Some(module) = wanted.max_by_key(|m| m.files.len()) else {
         anyhow::bail!(
             "{dir}: no passes, expected files as `module_0001.name.0002.pass.txt`{}",
             a.module_name.as_ref().map(|n| format!(" of a module `{n}`")).unwrap_or_default()
         );
     };
-    let mut files: Vec<&Dump> = found.iter().filter(|d| d.module == *module).collect();
-    files.sort_by(|x, y| (x.step, &x.label, &x.path).cmp(&(y.step, &y.label, &y.path)));
-    // Text and proto of one pass count once.
-    files.dedup_by(|x, y| (x.step, &x.label) == (y.step, &y.label));
+    let files = &module.files;
     anyhow::ensure!(
         files.len() <= MAX_PASSES,
         "{dir}: {} passes, expected at most {MAX_PASSES}",
@@ -393,25 +341,4 @@ fn passes(a: &ViewArgs) -> anyhow::Result<Vec<(String, Module)>> {
         out.push((f.label.clone(), m));
     }
     Ok(out)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dump_names() {
-        let d = dump("x/module_0137.jit__f.0003.simplification.after_dce.before_cse.txt".into());
-        let d = d.unwrap();
-        assert_eq!((d.module.as_str(), d.step), ("module_0137.jit__f", 3));
-        assert_eq!(d.label, "simplification.after_dce.before_cse");
-        let first = dump("module_0001.jit_f.before_optimizations.txt".into()).unwrap();
-        let last = dump("module_0001.jit_f.cpu_after_optimizations.txt".into()).unwrap();
-        assert_eq!((first.step, last.step, first.module), (0, u64::MAX, last.module));
-        assert!(
-            dump("module_0001.jit_f.cpu_after_optimizations-buffer-assignment.txt".into())
-                .is_none()
-        );
-        assert!(dump("notes.txt".into()).is_none());
-    }
 }

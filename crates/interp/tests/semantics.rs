@@ -417,3 +417,45 @@ fn random_rounding_is_a_unit_in_the_last_place() {
     let plain = at(Accumulate::Plain, Some(1));
     assert_eq!(plain[0], (1..=64).map(|k| 2.0 * f64::from(k)).collect::<Vec<_>>());
 }
+
+/// Keys of a comparator are used only where they can be computed: a bit
+/// pattern, and a table that is no lane-wise operation. The order of positive
+/// floats is that of their bits; the table reverses the order.
+#[test]
+fn sort_by_bits_and_by_a_table() {
+    let program = |comparator: &str| {
+        format!(
+            "HloModule m
+less {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+{comparator}
+}}
+ENTRY e {{
+  p = f32[5] parameter(0)
+  ROOT s = f32[5] sort(p), dimensions={{0}}, is_stable=true, to_apply=less
+}}"
+        )
+    };
+    let bits = "  x = s32[] bitcast(a)
+  y = s32[] bitcast(b)
+  ROOT c = pred[] compare(x, y), direction=LT";
+    let table = "  t = s32[5] constant({4, 3, 2, 1, 0})
+  i = s32[] convert(a)
+  j = s32[] convert(b)
+  u = s32[1] dynamic-slice(t, i), dynamic_slice_sizes={1}
+  v = s32[1] dynamic-slice(t, j), dynamic_slice_sizes={1}
+  x = s32[] reshape(u)
+  y = s32[] reshape(v)
+  ROOT c = pred[] compare(x, y), direction=LT";
+    for (comparator, expected) in
+        [(bits, [0.0, 1.0, 2.0, 3.0, 4.0]), (table, [4.0, 3.0, 2.0, 1.0, 0.0])]
+    {
+        let input = f32s(&[5], &[3.0, 0.0, 4.0, 1.0, 2.0]);
+        for accumulate in [Accumulate::Plain, Accumulate::F64] {
+            let options = RunOptions { accumulate, ..Default::default() };
+            let got = run(&module(&program(comparator)), None, &[vec![input.clone()]], options);
+            assert_eq!(floats(&got.unwrap()[0]), expected, "{accumulate:?}: {comparator}");
+        }
+    }
+}

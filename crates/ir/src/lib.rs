@@ -8,6 +8,7 @@
 //! (`scalify-interp`) and any reasoning about equality (`scalify-terms`,
 //! `scalify-prove`). This crate depends on none of them.
 
+pub mod absorb;
 pub mod attrs;
 pub mod build;
 pub mod devices;
@@ -25,6 +26,7 @@ pub mod symbol;
 pub mod trips;
 pub mod validate;
 
+pub use absorb::Absorbed;
 pub use attrs::*;
 pub use build::{ComputationBuilder, ModuleBuilder};
 pub use devices::{device_groups, device_pairs, group_mode};

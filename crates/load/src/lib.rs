@@ -1,14 +1,16 @@
 //! Files to modules and back.
 //!
-//! **What lives here:** compression, recognition of formats from content,
-//! atomic saving. **What may not:** any parsing of a format (`scalify-hlo`,
-//! `scalify-hlo-proto`).
+//! **What lives here:** compression, recognition of formats from content, names
+//! of compiler dumps, atomic saving. **What may not:** any parsing of a format
+//! (`scalify-hlo`, `scalify-hlo-proto`).
 
+mod dump;
 mod error;
 mod format;
 mod save;
 mod unpack;
 
+pub use dump::{DumpFile, DumpModule, dump_modules};
 pub use error::LoadError;
 pub use format::{Format, Unsupported};
 pub use save::{SaveFormat, save};

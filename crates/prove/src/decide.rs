@@ -230,7 +230,11 @@ fn param_values(l: &mut Lifter<'_>, p: &Problem, dist: bool, claim: &Claim) -> V
         let dims = l.st.fresh_dims(&g.dims);
         let mut atoms: SmallVec<[_; 8]> = dims.iter().flatten().copied().collect();
         if p.local_inputs {
-            atoms.extend(l.dev.digits.iter().map(|d| d.0));
+            // Devices that hold the same value do not tell it apart.
+            let same = p.holders.get(b).map_or(&[][..], Vec::as_slice);
+            let tells = |k: &usize| same.is_empty() || !l.dev.ignores(same, *k);
+            let digits = (0..l.dev.digits.len()).filter(tells);
+            atoms.extend(digits.map(|k| l.dev.digits[k].0));
         }
         let sizes: SmallVec<[i64; 8]> = atoms.iter().map(|&x| l.st.lins.size(x)).collect();
         let m: SmallVec<[_; 8]> = atoms.iter().map(|&x| Lins::plain(x)).collect();

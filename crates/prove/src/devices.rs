@@ -53,6 +53,13 @@ impl Devices {
         device / stride % self.digits[k].1
     }
 
+    /// True if `tab` is the same on all devices that differ in digit `k` only.
+    pub fn ignores(&self, tab: &[u32], k: usize) -> bool {
+        let stride: i64 = self.digits[k + 1..].iter().map(|d| d.1).product();
+        let at = |d: i64| usize::try_from(d).ok().and_then(|d| tab.get(d));
+        (0..self.count).all(|d| at(d).is_some() && at(d) == at(d - self.digit(d, k) * stride))
+    }
+
     /// The device id as a form.
     pub fn id(&self, lins: &mut Lins) -> LinId {
         let mut l = Lin::constant(0);

@@ -62,6 +62,19 @@ pub struct Problem {
     pub base_spmd: bool,
     /// Both programs take the devices' own values as inputs.
     pub local_inputs: bool,
+    /// With `local_inputs`, per baseline input: for each device the first one
+    /// that holds the same value, as the annotations of both programs say;
+    /// empty if they do not say.
+    pub holders: Vec<Vec<u32>>,
+}
+
+impl Problem {
+    /// The first device that holds the value that `device` has of a baseline
+    /// input.
+    pub fn holder(&self, input: usize, device: usize) -> usize {
+        let h = self.holders.get(input).and_then(|h| h.get(device));
+        h.map_or(device, |&d| d as usize)
+    }
 }
 
 /// Array leaves of the entry parameters with their names.
@@ -90,6 +103,14 @@ pub fn inputs(m: &Module) -> Vec<Leaf> {
         }
     }
     out
+}
+
+/// True of `Arg_0`, `p1`, `param.2`, ..: names that say a position at most.
+pub fn is_generic(name: &str) -> bool {
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit() || "._[]".contains(c));
+    let stem = stem.to_ascii_lowercase();
+    ["", "p", "arg", "args", "param", "parameter", "arg_tuple", "shard_map", "input"]
+        .contains(&stem.as_str())
 }
 
 /// A name without its trailing `.N`.
@@ -207,8 +228,8 @@ pub fn setup(base: &Module, dist: &Module, claim: &Claim) -> Problem {
             _ => false,
         })
     };
-    p.base_spmd = spmd(base) || regions(base);
-    p.local_inputs = p.base_spmd && spmd(base) && !regions(base) && !regions(dist);
+    p.local_inputs = (spmd(base) || claim.per_device) && !regions(base) && !regions(dist);
+    p.base_spmd = spmd(base) || regions(base) || p.local_inputs;
     if p.base_spmd {
         let count = base
             .header
@@ -227,7 +248,37 @@ pub fn setup(base: &Module, dist: &Module, claim: &Claim) -> Problem {
     p.dist_inputs = inputs(dist);
     pair(&mut p, claim);
     place(&mut p, base, dist, claim);
+    if p.local_inputs {
+        p.holders = holders(&p, base, dist);
+    }
     p
+}
+
+/// See [`Problem::holders`].
+fn holders(p: &Problem, base: &Module, dist: &Module) -> Vec<Vec<u32>> {
+    let n = u32::try_from(p.devices).unwrap_or(0);
+    let placed = |m: &Module, l: &Leaf| -> Option<Placement> {
+        let id = *m.entry_comp().params.get(l.param)?;
+        let rank = m.array(id)?.dims.len();
+        Placement::from_op_sharding(m.sharding(id)?, rank, n).ok()
+    };
+    let mut out = vec![Vec::new(); p.base_inputs.len()];
+    for pair in &p.pairs {
+        let Some(b) = pair.base else { continue };
+        let (Some(x), Some(y)) =
+            (placed(base, &p.base_inputs[b]), placed(dist, &p.dist_inputs[pair.dist]))
+        else {
+            continue;
+        };
+        let tiles =
+            |q: &Placement, d: u32| -> Vec<u32> { q.dims.iter().map(|z| z.tile(d)).collect() };
+        if (0..n).any(|d| tiles(&x, d) != tiles(&y, d)) {
+            continue;
+        }
+        let mut first: FxHashMap<Vec<u32>, u32> = FxHashMap::default();
+        out[b] = (0..n).map(|d| *first.entry(tiles(&x, d)).or_insert(d)).collect();
+    }
+    out
 }
 
 fn names(l: &Leaf) -> Vec<&str> {
@@ -257,16 +308,8 @@ fn pair(p: &mut Problem, claim: &Claim) {
     }
     // By name: unique on both sides, first the path, then weaker names.
     for level in 0..2 {
-        let key = |l: &Leaf| -> Option<String> {
-            // `Arg_0`, `p1`, `param.2`, ...: numbers, not names.
-            let generic = |s: &str| {
-                let stem = s.trim_end_matches(|c: char| c.is_ascii_digit() || "._[]".contains(c));
-                let stem = stem.to_ascii_lowercase();
-                ["", "p", "arg", "args", "param", "parameter", "arg_tuple", "shard_map", "input"]
-                    .contains(&stem.as_str())
-            };
-            l.names.get(level).filter(|s| !generic(s)).cloned()
-        };
+        let key =
+            |l: &Leaf| -> Option<String> { l.names.get(level).filter(|s| !is_generic(s)).cloned() };
         // Names that occur once, and where.
         let once = |ls: &[Leaf]| {
             let mut at: FxHashMap<String, Option<usize>> = FxHashMap::default();

@@ -111,7 +111,8 @@ pub fn base(
 /// Arguments of the baseline: of its one device, or of each.
 pub fn base_arguments(m: &Module, p: &Problem, x: &Inputs) -> Option<Vec<Vec<Value>>> {
     let n = if p.base_spmd { p.devices as usize } else { 1 };
-    (0..n).map(|d| arguments(m, x.values.iter().map(|v| v.get(d).or(v.first()).cloned()))).collect()
+    let own = |(k, v): (usize, &Vec<Tensor>), d| v.get(p.holder(k, d)).or(v.first()).cloned();
+    (0..n).map(|d| arguments(m, x.values.iter().enumerate().map(|kv| own(kv, d)))).collect()
 }
 
 /// Arguments of the distributed program, per device: the blocks that
@@ -134,12 +135,13 @@ pub fn dist_arguments(
         let mut seen: Vec<(Vec<u32>, Tensor)> = Vec::new();
         let mut out = Vec::with_capacity(n);
         for d in 0..n {
-            let t = v.get(d).or(v.first())?;
+            let own = pair.base.map_or(d, |b| p.holder(b, d));
+            let t = v.get(own).or(v.first())?;
             let key: Vec<u32> = match q {
                 Some(q) => q.dims.iter().map(|x| x.tile(d as u32)).collect(),
                 None => Vec::new(),
             };
-            let key = if v.len() > 1 { [key, vec![d as u32]].concat() } else { key };
+            let key = if v.len() > 1 { [key, vec![own as u32]].concat() } else { key };
             if let Some(hit) = seen.iter().find(|s| s.0 == key) {
                 out.push(Some(hit.1.clone()));
                 continue;

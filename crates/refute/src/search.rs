@@ -303,14 +303,15 @@ impl<'a> Refuter<'a> {
     fn draw(&self, profile: Profile, r: &mut Random) -> Option<Inputs> {
         let copies = if self.p.local_inputs { self.p.devices as usize } else { 1 };
         let mut values = Vec::new();
-        for (leaf, d) in self.p.base_inputs.iter().zip(&self.domains) {
+        for (k, (leaf, d)) in self.p.base_inputs.iter().zip(&self.domains).enumerate() {
             let Shape::Array(a) = &leaf.shape else {
                 values.push(Vec::new());
                 continue;
             };
             let v: Option<Vec<Tensor>> =
                 (0..copies).map(|_| domain::draw(a, *d, profile, r)).collect();
-            values.push(v?);
+            let v = v?;
+            values.push((0..copies).filter_map(|d| v.get(self.p.holder(k, d)).cloned()).collect());
         }
         Some(Inputs { values })
     }

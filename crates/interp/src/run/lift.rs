@@ -4,6 +4,7 @@
 use super::multi::Multi;
 use super::{Active, Machine, exec};
 use crate::error::{Fail, Res, invalid};
+use crate::ops::convert;
 use crate::ops::elementwise::splat;
 use crate::ops::movement::{concatenate, take};
 use crate::ops::scatter::Combiner;
@@ -37,7 +38,8 @@ impl Machine<'_, '_> {
             .collect()
     }
 
-    /// One chunk; the value of `stop` instead of the root's if given.
+    /// One chunk; the value of `stop` instead of the root's if given, nothing
+    /// if that has no lane-wise form.
     fn lift_chunk(
         &mut self,
         comp: CompId,
@@ -82,7 +84,10 @@ impl Machine<'_, '_> {
                 }
             }
             let v = self.lift_one(id, ops, &args, n)?;
-            let Some(v) = v else { return self.lanes(c, &args, n) };
+            let Some(v) = v else {
+                // Lane by lane there is only the root's value.
+                return if stop == c.root { self.lanes(c, &args, n) } else { Ok(Vec::new()) };
+            };
             env.insert(id, v);
             if id == stop {
                 break;
@@ -133,8 +138,13 @@ impl Machine<'_, '_> {
             Tuple => Value::Tuple(ops),
             GetTupleElement | OptimizationBarrier | Domain | AddDependency => exec::pass(ins, ops)?,
             Reshape | Broadcast | Bitcast | Copy | Transpose if scalar => {
-                match ops.into_iter().next() {
-                    Some(Value::Tensor(t)) if Some(t.dtype) == shape.dtype() => Value::Tensor(t),
+                match (ops.into_iter().next(), shape.dtype()) {
+                    (Some(Value::Tensor(t)), Some(to)) if t.dtype == to => Value::Tensor(t),
+                    // Scalars of as many bits: no layout takes part.
+                    (Some(Value::Tensor(t)), Some(to)) if ins.opcode == Bitcast => {
+                        let dims = t.dims.clone();
+                        Value::Tensor(convert::bitcast_convert(t, to, &dims, self.wide)?)
+                    }
                     _ => return Ok(None),
                 }
             }

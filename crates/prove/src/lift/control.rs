@@ -219,7 +219,7 @@ impl Lifter<'_> {
             return r;
         }
         if target == "TopK" {
-            return self.lift_batched(i, v);
+            return self.lift_first_of_order(i, v);
         }
         // Where a buffer is kept, not what is in it.
         if let ("AwsNeuronTransferWithStaticRing", [x]) = (target, &m.instr(i).operands[..]) {

@@ -10,6 +10,7 @@
 
 mod argmax;
 mod collective;
+mod comp_key;
 mod control;
 mod convolution;
 mod each;
@@ -508,7 +509,8 @@ impl<'a> Lifter<'a> {
                 Ok(x) => x,
                 Err(_) => self.lift_opaque(i, v)?,
             },
-            Sort | TopK | Cholesky | TriangularSolve | Fft => self.lift_batched(i, v)?,
+            TopK => self.lift_first_of_order(i, v)?,
+            Sort | Cholesky | TriangularSolve | Fft => self.lift_batched(i, v)?,
             GetDimensionSize => {
                 let (dims, _) = self.array(ins.operands[0])?;
                 let Attrs::Dim(d) = ins.attrs else { return Err(gave_up()) };

@@ -8,7 +8,6 @@ use scalify_ir::{Attrs, CompId, InstrId, Literal, LiteralData, Opcode, Shape};
 use scalify_terms::{Ax, LinId, Lins, Val};
 use smallvec::SmallVec;
 use std::fmt::Write;
-use std::rc::Rc;
 
 const REACH: &str = "index arithmetic is out of reach";
 
@@ -20,36 +19,10 @@ struct Batch {
 }
 
 impl Lifter<'_> {
-    /// Text that tells computations of different meaning apart.
-    pub(super) fn comp_key(&mut self, c: CompId) -> Rc<str> {
-        if let Some(k) = self.comp_keys.get(&c) {
-            return k.clone();
-        }
-        let m = self.m;
-        let comp = m.comp(c);
-        let mut s = String::from("{");
-        for (n, &i) in comp.instrs.iter().enumerate() {
-            let ins = m.instr(i);
-            let _ = write!(s, "{}:{}(", m.shape(i), ins.opcode);
-            for o in &ins.operands {
-                let _ = write!(s, "{},", n as i64 - i64::from(self.pos[o.0 as usize]));
-            }
-            let k = self.attr_key(i);
-            let _ = write!(s, "){k};");
-        }
-        let _ = write!(s, "r{}}}", self.pos[comp.root.0 as usize]);
-        let k: Rc<str> = s.into();
-        self.comp_keys.insert(c, k.clone());
-        k
-    }
-
     /// Text of an instruction's attributes without names of this module.
-    fn attr_key(&mut self, i: InstrId) -> String {
+    pub(super) fn attr_key(&mut self, i: InstrId) -> String {
         let m = self.m;
         let ins = m.instr(i);
-        if let Some(t) = self.top_k(i) {
-            return format!("{t:?}");
-        }
         let mut s = match &ins.attrs {
             Attrs::Fusion { .. } | Attrs::None | Attrs::Async { .. } => String::new(),
             Attrs::Dot(d) => format!(
@@ -173,44 +146,11 @@ impl Lifter<'_> {
         let (p, q) = (*comp.params.first()?, *comp.params.get(1)?);
         let ordered = |v: InstrId, p: InstrId| match m.dtype(p) {
             Some(d) if d.is_int() => v == p,
-            Some(scalify_ir::DType::F32) => self.total_order_key(v, p),
+            Some(scalify_ir::DType::F32) => self.order_key(v) == Some(p),
             _ => false,
         };
         (ordered(root.operands[0], p) && ordered(root.operands[1], q))
             .then_some(Attrs::TopK { k, largest })
-    }
-
-    /// `v = select(b < 0, b xor 0x7fffffff, b)` with the bits `b` of `p`.
-    fn total_order_key(&self, v: InstrId, p: InstrId) -> bool {
-        let m = self.m;
-        let op = |i: InstrId| m.instr(i).opcode;
-        let arg = |i: InstrId, k: usize| m.instr(i).operands.get(k).copied();
-        let is_int = |i: Option<InstrId>, x: i32| {
-            i.and_then(|i| m.literal(i)).is_some_and(|l| match &l.data {
-                LiteralData::Dense(b) => b.as_ref() == x.to_le_bytes().as_slice(),
-                _ => false,
-            })
-        };
-        let bits = |i: Option<InstrId>| {
-            i.is_some_and(|i| {
-                matches!(op(i), Opcode::Bitcast | Opcode::BitcastConvert)
-                    && m.dtype(i) == Some(scalify_ir::DType::S32)
-                    && arg(i, 0) == Some(p)
-            })
-        };
-        if op(v) != Opcode::Select || !bits(arg(v, 2)) {
-            return false;
-        }
-        let (Some(test), Some(flip)) = (arg(v, 0), arg(v, 1)) else { return false };
-        let negative = matches!(
-            &m.instr(test).attrs,
-            Attrs::Compare { direction: scalify_ir::Comparison::Lt, .. }
-        ) && bits(arg(test, 0))
-            && is_int(arg(test, 1), 0);
-        let flipped = op(flip) == Opcode::Xor
-            && ((is_int(arg(flip, 0), i32::MAX) && bits(arg(flip, 1)))
-                || (is_int(arg(flip, 1), i32::MAX) && bits(arg(flip, 0))));
-        negative && flipped
     }
 
     pub(super) fn depends_on_device(&self, c: CompId, depth: u32) -> bool {
@@ -234,7 +174,55 @@ impl Lifter<'_> {
     }
 
     fn opaque_with(&mut self, i: InstrId, v: &[Lv], batch: &Batch) -> Result<Lv, String> {
-        let m = self.m;
+        let batched = batch.operands.first().is_some_and(|b| !b.is_empty());
+        let attrs = if batched { self.batch_key(i, batch) } else { self.attr_key(i) };
+        let head = format!("{}|{attrs}|", self.m.instr(i).opcode);
+        let shape = self.m.shape(i).clone();
+        self.opaque_as(head, &shape, v, batch)
+    }
+
+    /// `topk` is the first `k` of a stable sort of the values along the last
+    /// dimension, with their positions, in the order of `comp_key::order_text`.
+    fn lift_top_k(&mut self, i: InstrId, v: &[Lv], k: i64, largest: bool) -> Result<Lv, String> {
+        let operand = *self.m.instr(i).operands.first().ok_or("no operand")?;
+        let (dims, dtype) = self.array(operand)?;
+        let leaves = self.m.shape(i).leaves().len();
+        let [Lv::T(x)] = v else { return self.lift_batched(i, v) };
+        let last = dims.len().checked_sub(1).ok_or("a scalar has no first elements")?;
+        let n = dims[last];
+        if leaves != 2 || !(0..=n).contains(&k) || n > i64::from(i32::MAX) {
+            return self.lift_batched(i, v);
+        }
+        let fresh = self.st.fresh_dims(dims);
+        let at = self.st.dim_index(&fresh[last]);
+        let iota = Tv { val: self.st.iota(at), dims: fresh };
+        let batch: Vec<usize> = (0..last).collect();
+        let sort = Attrs::Sort { dim: last as i64, stable: true };
+        let attrs = if last > 0 { "true".to_owned() } else { format!("{sort:?}") };
+        let order = super::comp_key::order_text(dtype, largest);
+        let head = format!("{}|{attrs}{order}|", Opcode::Sort);
+        let shape = Shape::Tuple(
+            [dtype, scalify_ir::DType::S32].map(|d| Shape::array(d, dims.iter().copied())).to_vec(),
+        );
+        let batch = Batch { operands: vec![batch.clone(); 2], results: vec![batch; 2] };
+        let sorted = self.opaque_as(head, &shape, &[Lv::T(x.clone()), Lv::T(iota)], &batch)?;
+        let mut out = Vec::new();
+        for part in sorted.leaves() {
+            let mut t = part.tensor().ok_or("no array")?.clone();
+            self.cut_dim(&mut t, last, 0, k, 1).ok_or(REACH)?;
+            t.val = self.st.norm(t.val);
+            out.push(Lv::T(t));
+        }
+        Ok(Lv::Tuple(out.into()))
+    }
+
+    fn opaque_as(
+        &mut self,
+        head: String,
+        shape: &Shape,
+        v: &[Lv],
+        batch: &Batch,
+    ) -> Result<Lv, String> {
         let mut ts: Vec<Tv> = Vec::new();
         for x in v {
             if let Lv::T(t) = x {
@@ -268,10 +256,7 @@ impl Lifter<'_> {
             self.st.fuse_dims(t).ok_or(REACH)?;
         }
         let mut captured: SmallVec<[Ax; 8]> = SmallVec::new();
-        let op = m.instr(i).opcode;
-        let attrs = if rank > 0 { self.batch_key(i, batch) } else { self.attr_key(i) };
-        let op = if self.top_k(i).is_some() { Opcode::TopK } else { op };
-        let mut key = format!("{op}|{attrs}|");
+        let mut key = head;
         for (k, t) in ts.iter_mut().enumerate() {
             let b = batch.operands.get(k).cloned().unwrap_or_default();
             let _ = write!(key, "[");
@@ -292,7 +277,6 @@ impl Lifter<'_> {
             .first()
             .map(|b| b.iter().map(|&d| ts[0].dims[d].clone()).collect())
             .unwrap_or_default();
-        let shape = m.shape(i).clone();
         let leaves = shape.leaves();
         let mut out: Vec<Lv> = Vec::new();
         for (n, s) in leaves.iter().enumerate() {
@@ -325,7 +309,19 @@ impl Lifter<'_> {
             let val = self.st.opaque(f, dt_of(a.dtype), &args, &captured, &own);
             out.push(Lv::T(Tv { val, dims }));
         }
-        Ok(rebuild(&shape, &mut out.into_iter()))
+        Ok(rebuild(shape, &mut out.into_iter()))
+    }
+
+    /// `topk` and custom-calls that mean it.
+    pub(super) fn lift_first_of_order(&mut self, i: InstrId, v: &[Lv]) -> Result<Lv, String> {
+        let attrs = match &self.m.instr(i).attrs {
+            a @ Attrs::TopK { .. } => Some(a.clone()),
+            _ => self.top_k(i),
+        };
+        match attrs {
+            Some(Attrs::TopK { k, largest }) => self.lift_top_k(i, v, k, largest),
+            _ => self.lift_batched(i, v),
+        }
     }
 
     /// Instructions that act along some dimensions and independently along
