@@ -25,6 +25,7 @@ mod reduce;
 mod replay;
 mod reports;
 mod run;
+mod table;
 mod verify;
 mod view;
 
