@@ -7,7 +7,7 @@ use crate::table::{OutputArgs, Row, Status, Table, object, take, text_of};
 use crate::{Exit, input};
 use clap::{Args, ValueEnum};
 use scalify_diff::gradcheck::{
-    Check, Found, Options, Parameter, Role, Verdict, check, outputs, pairing,
+    Check, Found, Method, Options, Parameter, Role, Verdict, check, outputs, pairing,
 };
 use scalify_diff::symbolic::{self, Plan, Proof, Rule, WRONG, What};
 use scalify_grad::Adam;
@@ -535,9 +535,13 @@ fn text(f: &Found) -> String {
         if let Some(c) = worst {
             let along =
                 c.element.map_or("a random direction".to_owned(), |e| format!("element {e}"));
+            let by = match c.method {
+                Method::Differences => "finite differences",
+                Method::ComplexStep => "complex step",
+            };
             let _ = write!(
                 t,
-                "  {:.6e} along {along}, finite differences {:.6e} +- {:.0e}",
+                "  {:.6e} along {along}, {by} {:.6e} +- {:.0e}",
                 c.given, c.measured, c.error
             );
         }

@@ -188,6 +188,74 @@ fn reports_for_machines() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
+/// `sum(tanh(W x) sin(x) / exp(x))`, with `x` where its gradient should be;
+/// `OP` is put on `W x`.
+const ANALYTIC: &str = "HloModule t
+%add (p: f32[], q: f32[]) -> f32[] {
+  %p = f32[] parameter(0)
+  %q = f32[] parameter(1)
+  ROOT %s = f32[] add(%p, %q)
+}
+ENTRY %e (x: f32[3]) -> (f32[], f32[3]) {
+  %x = f32[3] parameter(0)
+  %w = f32[3,3] constant({ { 0.5, -0.25, 1 }, { 2, 0.125, -1 }, { 0.75, 1.5, -0.5 } })
+  %wx = f32[3] dot(%w, %x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %y = f32[3] OP(%wx)
+  %t = f32[3] tanh(%y)
+  %s = f32[3] sine(%x)
+  %ts = f32[3] multiply(%t, %s)
+  %e = f32[3] exponential(%x)
+  %q = f32[3] divide(%ts, %e)
+  %zero = f32[] constant(0)
+  %loss = f32[] reduce(%q, %zero), dimensions={0}, to_apply=%add
+  ROOT %r = (f32[], f32[3]) tuple(%loss, %x)
+}
+";
+
+#[test]
+fn derivatives_without_step_noise() {
+    let dir = std::env::temp_dir().join(format!("scalify-step-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let path = |n: &str| dir.join(n).display().to_string();
+    let x = [0.625f32, -1.25, 0.375];
+    let bytes: Vec<u8> = x.iter().flat_map(|x| x.to_le_bytes()).collect();
+    write_npz(path("x.npz"), [("x", TensorRef { dtype: DType::F32, dims: &[3], bytes: &bytes })])
+        .unwrap();
+    let w = [[0.5, -0.25, 1.0], [2.0, 0.125, -1.0], [0.75, 1.5, -0.5]];
+    let x = x.map(f64::from);
+    let y = w.map(|r: [f64; 3]| r.iter().zip(x).map(|(w, x)| w * x).sum::<f64>());
+    // By the rules of differentiation; `sign` is that of a negation of `W x`.
+    let gradient = |sign: f64, k: usize| {
+        let through: f64 = (0..3)
+            .map(|j| (1.0 - y[j].tanh().powi(2)) * sign * w[j][k] * x[j].sin() * (-x[j]).exp())
+            .sum();
+        through + sign * y[k].tanh() * (x[k].cos() - x[k].sin()) * (-x[k]).exp()
+    };
+    for (op, sign) in [("copy", Some(1.0)), ("negate", Some(-1.0)), ("abs", None)] {
+        let file = path(&format!("{op}.hlo.txt"));
+        std::fs::write(&file, ANALYTIC.replace("OP", op)).unwrap();
+        let inputs = path("x.npz");
+        let args = ["gradcheck", &file, "--numeric", "--outputs", "gradient", "--inputs", &inputs];
+        let o = scalify(&[&args[..], &["--json", "--elements", "8"]].concat());
+        assert_eq!(code(&o), 1, "{}", String::from_utf8_lossy(&o.stderr));
+        let j: serde_json::Value = serde_json::from_str(&out(&o)).unwrap();
+        let checks = j["numeric"]["parameters"][0]["checks"].as_array().unwrap();
+        assert!(checks.len() >= 3);
+        for c in checks {
+            let Some(sign) = sign else {
+                assert_eq!(c["method"], "differences");
+                continue;
+            };
+            assert_eq!(c["method"], "complex-step");
+            if let Some(k) = c["element"].as_u64() {
+                let (got, want) = (c["measured"].as_f64().unwrap(), gradient(sign, k as usize));
+                assert!((got - want).abs() <= 1e-14 * want.abs().max(1.0), "{op} {k} {got} {want}");
+            }
+        }
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
 const HAND: &str = "tests/corpus/hand";
 
 /// What `gradcheck` says about the gradients of `dist` (or of `base` itself),
