@@ -149,9 +149,7 @@ impl Lifted {
         for &p in &entry.params {
             let Some(a) = m.array(p).filter(|a| a.dtype.is_float()) else {
                 // Leaves of tuples would count as inputs of their own.
-                if m.array(p).is_none() {
-                    return None;
-                }
+                m.array(p)?;
                 parts.push(None);
                 continue;
             };

@@ -153,7 +153,7 @@ fn noisy(t: DType, kind: u64) -> (Tensor, Tensor) {
     let (mut e, mut a) = (Vec::new(), Vec::new());
     for i in 0..70_001 {
         let scale = 2f32.powi((next() * 40.0) as i32 - 25);
-        let x = (next() - 0.5) * if kind % 2 == 0 { scale } else { 2.0 };
+        let x = (next() - 0.5) * if kind.is_multiple_of(2) { scale } else { 2.0 };
         let y = match kind {
             0 => x,
             1 | 2 => x * (1.0 + (next() - 0.5) * 1e-4),

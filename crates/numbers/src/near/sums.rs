@@ -59,7 +59,7 @@ fn sums<const FMA: bool, const MASKED: bool>(c: &Near, atol: f64, close: bool) -
         }
         add(&mut abs, &y, &y, |d, _, s| s + d.abs());
         add(&mut square, &y, &y, |d, _, s| madd(d, d, s));
-        add(&mut ed, &x, &y, |e, d, s| madd(e, d, s));
+        add(&mut ed, &x, &y, madd);
         if !c.sparse {
             add(&mut e2, &x, &x, |e, _, s| madd(e, e, s));
         }
