@@ -1,75 +1,76 @@
 #!/usr/bin/env python3
 """Measures `scalify compare` against numpy and against reading the files.
 
-usage: bench_compare.py SCALIFY [MEGABYTES] [DTYPE]
+usage: bench_compare.py SCALIFY [MEGABYTES] [DTYPE[-KIND] ...]
 
-One pair of npz files with values of about one and small errors. Prints, side
-by side from one run: one pass that only reads both files (as many threads as
-processors), scalify with all metrics, and numpy with the same metrics (on a
-part of the data, scaled up). Best of three each.
+For each element type and kind of data: a pair of npy files of that size each,
+and, measured in turns, the best of several: one pass over both mapped files
+that adds up 64-bit words (as many threads as processors), scalify with all
+metrics (its default number of threads), and numpy with the same metrics (on a
+part of the data, scaled up). Kinds are `noise` (relative errors of 1e-4),
+`round` (1e-7, as of another order of summation), `equal`, and to see the worst
+`far` (unrelated values), `nan` (all values), `denormal` (all values).
+
+Both wall time and time of processors are shown; where other programs run, the
+latter says more.
 """
 import concurrent.futures, os, resource, subprocess, sys, tempfile, time
 import ml_dtypes, numpy as np
 
 scalify = sys.argv[1]
-size = int(sys.argv[2] if len(sys.argv) > 2 else 1000) * 10**6
-name = sys.argv[3] if len(sys.argv) > 3 else "float32"
-d = np.dtype(getattr(ml_dtypes, name, None) or name)
-n = size // d.itemsize
-rng = np.random.default_rng(0)
-tmp = tempfile.TemporaryDirectory()
-paths = [os.path.join(tmp.name, x) for x in ("e.npy", "a.npy")]
-files = [np.lib.format.open_memmap(p, "w+", d, (n,)) for p in paths]
-for at in range(0, n, 1 << 24):
-    m = min(n - at, 1 << 24)
-    x = rng.standard_normal(m, dtype="f4")
-    files[0][at:at + m] = x.astype(d)
-    files[1][at:at + m] = (x * (1 + 1e-4 * rng.standard_normal(m, dtype="f4"))).astype(d)
-for f in files:
-    f.flush()
-del files
-total = 2 * n * d.itemsize
+size = int(sys.argv[2] if len(sys.argv) > 2 else 500) * 10**6
+what = sys.argv[3:] or [f"{t}-{k}" for t in ("float32", "bfloat16", "float16") for k in ("noise", "round", "equal")] + [
+    f"float32-{k}" for k in ("far", "nan", "denormal")]
+np.seterr(all="ignore")
+CPUS = os.cpu_count()
 
-def best(f, times=3):
-    """Shortest wall time, and least time of processors in it."""
-    t, c = [], []
+def write(paths, d, n, kind):
+    rng = np.random.default_rng(0)
+    with open(paths[0], "wb") as f, open(paths[1], "wb") as g:
+        for h in (f, g):
+            raw = d if d.kind != "V" else np.dtype(f"V{d.itemsize}")
+            np.lib.format.write_array_header_1_0(h, {"descr": np.lib.format.dtype_to_descr(raw), "fortran_order": False, "shape": (n,)})
+        for at in range(0, n, 1 << 24):
+            m = min(n - at, 1 << 24)
+            x = rng.standard_normal(m, dtype="f4")
+            if kind == "nan":
+                x[:] = np.nan
+            if kind == "denormal":
+                x = (x.view("u4") & 0x807fffff).view("f4")
+            y = {"equal": lambda: x, "nan": lambda: x, "far": lambda: rng.standard_normal(m, dtype="f4"),
+                 "denormal": lambda: (x.view("u4") & 0xfffffff0).view("f4")}.get(
+                kind, lambda: x * (1 + {"noise": 1e-4, "round": 1e-7}[kind] * rng.standard_normal(m, dtype="f4")))()
+            f.write(x.astype(d).tobytes())
+            g.write(y.astype(d).tobytes())
+
+def timed(f):
+    """Wall time and time of processors."""
     cpu = lambda: time.process_time() + sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
-    for _ in range(times):
-        s, p = time.perf_counter(), cpu()
-        f()
-        t.append(time.perf_counter() - s)
-        c.append(cpu() - p)
-    return np.array([min(t), min(c)])
+    s, p = time.perf_counter(), cpu()
+    f()
+    return np.array([time.perf_counter() - s, cpu() - p])
 
-def read():
-    def part(job):
-        fd, at, end = job
-        buf = bytearray(1 << 20)
-        while at < end:
-            at += os.preadv(fd, [buf], at)
-    fds = [os.open(p, os.O_RDONLY) for p in paths]
-    k = os.cpu_count()
-    ends = os.path.getsize(paths[0])
-    jobs = [(fd, ends * i // k, ends * (i + 1) // k) for fd in fds for i in range(k)]
-    with concurrent.futures.ThreadPoolExecutor(k) as pool:
-        list(pool.map(part, jobs))
-    [os.close(fd) for fd in fds]
+def read(paths):
+    maps = [np.memmap(p, mode="r", dtype="u8", shape=(os.path.getsize(p) // 8,)) for p in paths]
+    def part(i):
+        for m in maps:
+            end = len(m) * (i + 1) // CPUS
+            for at in range(len(m) * i // CPUS, end, 1 << 17):
+                m[at:min(end, at + (1 << 17))].sum()
+    with concurrent.futures.ThreadPoolExecutor(CPUS) as pool:
+        list(pool.map(part, range(CPUS)))
 
-def tool():
-    subprocess.run([scalify, "compare", *paths, "--quiet"] + (["--dtype", HINT] if HINT else []))
-
-HINT = {"float8_e4m3fn": "f8e4m3fn"}.get(name)
-
-def in_numpy(k):
+def in_numpy(paths, d, k):
     e0, a0 = (np.load(p, mmap_mode="r")[:k].view(d) for p in paths)
     e, a = e0.astype("f8"), a0.astype("f8")
     atol, rtol = 1e-5, 1e-3
     fin = np.isfinite(e) & np.isfinite(a)
     ab = np.abs(a - e)
+    ab = np.where(fin, ab, 0.0)
     out = [ab.max(), ab.mean(), np.sqrt((ab * ab).mean())]
     m = np.abs(e) > atol
     r = ab[m] / np.abs(e[m])
-    out += [r.max(), r.mean(), *np.percentile(ab, [50, 90, 99, 99.9])]
+    out += [r.max(initial=0.0), r.mean(), *np.percentile(ab, [50, 90, 99, 99.9])]
     out += [e @ a / np.sqrt((e @ e) * (a @ a)), 10 * np.log10((e @ e) / (ab @ ab))]
     out += [(ab > atol + rtol * np.abs(e)).sum(), ((ab > atol) & (ab > rtol * np.abs(e))).sum()]
     for x in (e, a):
@@ -83,18 +84,39 @@ def in_numpy(k):
         u = np.abs(order(a0.view(i)) - order(e0.view(i)))
         out += [u.max(), np.bincount(np.ceil(np.log2(u + 1.0)).astype(int))]
     out += [np.argpartition(ab, -5)[-5:], np.argmax(ab)]
-    with np.errstate(divide="ignore"):
-        le, lm = np.log2(ab), np.log2(np.abs(e))
+    le, lm = np.log2(ab), np.log2(np.abs(e))
     ok = np.isfinite(le) & np.isfinite(lm)
     out += [np.histogram2d(le[ok], lm[ok], bins=(64, 32))]
     return out
 
-k = min(n, 1 << 22)
-t_read, t_tool = best(read), best(tool)
-t_numpy = best(lambda: in_numpy(k), 2) * n / k
-print(f"{name}, {total / 1e9:.1f} GB in both files, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}")
-print("            wall s  GB/s   processor s  GB/s")
-for what, (wall, cpu) in (("read only", t_read), ("scalify", t_tool), ("numpy", t_numpy)):
-    print(f"{what:10} {wall:7.2f} {total / wall / 1e9:6.2f} {cpu:12.2f} {total / cpu / 1e9:6.2f}")
-for i, what in enumerate(("wall", "processor")):
-    print(f"{what} time: {t_read[i] / t_tool[i]:.0%} of reading, {t_numpy[i] / t_tool[i]:.1f} times faster than numpy")
+def run(what):
+    name, _, kind = what.partition("-")
+    kind = kind or "noise"
+    d = np.dtype(getattr(ml_dtypes, name, None) or name)
+    n = size // d.itemsize
+    hint = {"float8_e4m3fn": ["--dtype", "f8e4m3fn"]}.get(name, [])
+    with tempfile.TemporaryDirectory() as tmp:
+        paths = [os.path.join(tmp, x) for x in ("e.npy", "a.npy")]
+        write(paths, d, n, kind)
+        total = sum(map(os.path.getsize, paths))
+        tool = lambda: subprocess.run([scalify, "compare", *paths, "--quiet", *hint])
+        k = min(n, 1 << 22)
+        t_read, t_tool = [], []
+        for _ in range(5):
+            t_read.append(timed(lambda: read(paths)))
+            t_tool.append(timed(tool))
+        t_numpy = np.min([timed(lambda: in_numpy(paths, d, k)) for _ in range(2)], 0) * n / k
+        r, t = np.min(t_read, 0), np.min(t_tool, 0)
+        row = [what]
+        for i in (0, 1):
+            row += [f"{total / r[i] / 1e9:.2f}", f"{total / t[i] / 1e9:.2f}", f"{r[i] / t[i]:.0%}",
+                    f"{total / t_numpy[i] / 1e9:.3f}", f"{t_numpy[i] / t[i]:.0f}x"]
+        print("  ".join(f"{c:>{w}}" for c, w in zip(row, WIDTHS)), flush=True)
+
+WIDTHS = (18, *(9,) * 10)
+print(f"{size / 1e6:.0f} MB in each file, {CPUS} processors, load {os.getloadavg()[0]:.1f}; GB/s of both files together")
+heads = ["", *("reading", "scalify", "share", "numpy", "faster") * 2]
+print(" " * 20 + f"{'wall time':^53}  {'time of processors':^53}")
+print("  ".join(f"{c:>{w}}" for c, w in zip(heads, WIDTHS)))
+for w in what:
+    run(w)

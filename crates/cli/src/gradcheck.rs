@@ -3,9 +3,12 @@
 
 use crate::numeric::{ProgramArgs, save_text, single};
 use crate::progress::Bar;
-use crate::{Exit, input, output};
+use crate::table::{OutputArgs, Row, Status, Table, object, take, text_of};
+use crate::{Exit, input};
 use clap::{Args, ValueEnum};
-use scalify_diff::gradcheck::{Found, Options, Role, Verdict, check, outputs, pairing};
+use scalify_diff::gradcheck::{
+    Check, Found, Method, Options, Parameter, Role, Verdict, check, outputs, pairing,
+};
 use scalify_diff::symbolic::{self, Plan, Proof, Rule, WRONG, What};
 use scalify_grad::Adam;
 use scalify_prove::outcome::Verdict as Answer;
@@ -72,12 +75,12 @@ pub(crate) struct GradcheckArgs {
     /// Wall time of one run
     #[arg(long, value_name = "TIME", value_parser = crate::args::duration, default_value = "60s")]
     time_limit: Duration,
-    /// Write JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 pub(crate) fn run(a: &GradcheckArgs) -> anyhow::Result<Exit> {
+    a.output.check()?;
     let claim = a.program.claim()?;
     let m = input::load_valid(&a.module)?;
     let p = single(&m, &claim)?;
@@ -147,7 +150,7 @@ pub(crate) fn run(a: &GradcheckArgs) -> anyhow::Result<Exit> {
         },
         limits,
     };
-    let bar = Bar::new(a.json);
+    let bar = Bar::new(!a.output.prints_text());
     let derive = symbolic::Options {
         rule,
         gradients: a.outputs == Some(Outputs::Gradient),
@@ -241,12 +244,9 @@ pub(crate) fn run(a: &GradcheckArgs) -> anyhow::Result<Exit> {
         }
     }
     bar.done();
-    let text = if a.json {
-        serde_json::to_string_pretty(&report)? + "\n"
-    } else {
-        report.text(&a.module.display().to_string())
-    };
-    output::stdout(&text)?;
+    let name = a.module.display().to_string();
+    let json = serde_json::to_string_pretty(&report)? + "\n";
+    a.output.write(&report.table(&name)?, &json, &|_| report.text(&name), false)?;
     Ok(match report.verdict {
         Verdict::Pass => Exit::Success,
         Verdict::Fail => Exit::Refuted,
@@ -368,7 +368,66 @@ fn rule(t: &str) -> anyhow::Result<Rule> {
     }
 }
 
+const COLUMNS: &[&str] = &[
+    "way", "name", "input", "output", "verdict", "role", "what", "grade", "method", "element",
+    "given", "measured", "error", "step", "off", "reason",
+];
+
 impl Report {
+    /// A row per parameter and way; of differences the test that is farthest
+    /// off counts.
+    fn table(&self, subject: &str) -> anyhow::Result<Table> {
+        let mut head = object(self)?;
+        let mut rows = Vec::new();
+        for (way, key) in [("differences", "numeric"), ("derivative", "symbolic")] {
+            let Some(serde_json::Value::Object(mut part)) = head.remove(key) else { continue };
+            let parameters = take(&mut part, "parameters");
+            for (k, v) in parameters.into_iter().enumerate() {
+                let serde_json::Value::Object(mut v) = v else { continue };
+                v.insert("way".into(), way.into());
+                if let Some(q) = self.numeric.as_ref().filter(|_| way == "differences") {
+                    let checks = take(&mut v, "checks");
+                    let worst = q.parameters.get(k).and_then(farthest);
+                    if let Some(serde_json::Value::Object(c)) =
+                        worst.and_then(|i| checks.into_iter().nth(i))
+                    {
+                        // The parameter's verdict stays.
+                        v.extend(c.into_iter().filter(|x| x.0 != "verdict"));
+                    }
+                }
+                let value = serde_json::Value::Object(v);
+                let verdict = text_of(&value, "verdict");
+                rows.push(Row {
+                    name: format!(
+                        "{} ({way}, output #{})",
+                        text_of(&value, "name"),
+                        text_of(&value, "output")
+                    ),
+                    status: match verdict.as_str() {
+                        "pass" | "proved" => Status::Pass,
+                        "fail" | "refuted" => Status::Fail,
+                        _ => Status::Open,
+                    },
+                    message: match text_of(&value, "reason") {
+                        r if r.is_empty() => verdict,
+                        r => r,
+                    },
+                    value,
+                });
+            }
+            if let Some(e) = part.get("unavailable").filter(|e| e.is_string()) {
+                head.insert("unavailable".into(), e.clone());
+            }
+        }
+        Ok(Table {
+            command: "scalify gradcheck",
+            subject: subject.to_owned(),
+            head: head.into(),
+            columns: COLUMNS,
+            rows,
+        })
+    }
+
     fn text(&self, name: &str) -> String {
         let mut t = format!("{}  {name}: loss is output #{}\n", word(self.verdict), self.loss);
         if let Some(f) = &self.numeric {
@@ -432,6 +491,14 @@ impl Report {
     }
 }
 
+/// The test of a parameter that is farthest off, those that do not pass first.
+fn farthest(p: &Parameter) -> Option<usize> {
+    let far = |c: &Check| (c.given - c.measured).abs();
+    let bad = |c: &Check| c.verdict != Verdict::Pass;
+    let order = |a: &Check, b: &Check| bad(a).cmp(&bad(b)).then(far(a).total_cmp(&far(b)));
+    (0..p.checks.len()).max_by(|&i, &j| order(&p.checks[i], &p.checks[j]))
+}
+
 fn word(v: Verdict) -> &'static str {
     match v {
         Verdict::Pass => "pass",
@@ -450,11 +517,7 @@ fn text(f: &Found) -> String {
             "  no output fits: they may be neither gradients nor plain steps (--grad, --outputs)\n";
     }
     for p in &f.parameters {
-        let far = |c: &scalify_diff::gradcheck::Check| (c.given - c.measured).abs();
-        let worst = p.checks.iter().max_by(|a, b| {
-            let bad = |c: &scalify_diff::gradcheck::Check| c.verdict != Verdict::Pass;
-            bad(a).cmp(&bad(b)).then(far(a).total_cmp(&far(b)))
-        });
+        let worst = farthest(p).and_then(|i| p.checks.get(i));
         let what = match p.role {
             Role::Step => "stepped",
             Role::Update => "updated",
@@ -472,9 +535,13 @@ fn text(f: &Found) -> String {
         if let Some(c) = worst {
             let along =
                 c.element.map_or("a random direction".to_owned(), |e| format!("element {e}"));
+            let by = match c.method {
+                Method::Differences => "finite differences",
+                Method::ComplexStep => "complex step",
+            };
             let _ = write!(
                 t,
-                "  {:.6e} along {along}, finite differences {:.6e} +- {:.0e}",
+                "  {:.6e} along {along}, {by} {:.6e} +- {:.0e}",
                 c.given, c.measured, c.error
             );
         }

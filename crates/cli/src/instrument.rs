@@ -1,6 +1,7 @@
 //! `scalify instrument`: programs that report values that are not finite.
 
 use crate::numeric::save_text;
+use crate::table::{OutputArgs, Row, Status, Table};
 use crate::{Exit, input, output};
 use anyhow::Context as _;
 use clap::Args;
@@ -32,6 +33,9 @@ pub(crate) struct InstrumentArgs {
     /// instruction that is not finite; one file per device (may repeat)
     #[arg(long, value_name = "FLAGS", conflicts_with = "output")]
     read: Vec<PathBuf>,
+    /// What to print of what was read
+    #[command(flatten)]
+    report: OutputArgs,
 }
 
 /// What the elements of the added output are about.
@@ -93,7 +97,52 @@ fn flags(path: &Path, n: usize) -> anyhow::Result<Vec<bool>> {
     anyhow::bail!("{}: expected an array pred[{n}]", path.display())
 }
 
+const COLUMNS: &[&str] =
+    &["instruction", "opcode", "shape", "nan", "finite", "devices", "in_loop", "source"];
+
+/// A row per instruction: does it have a NaN, are all its values finite, on
+/// which devices not.
+fn table(name: &str, map: &Map, values: &[Vec<bool>]) -> Table {
+    let failing = |k: usize| -> Vec<usize> {
+        (0..values.len()).filter(|&d| values[d].get(k) == Some(&false)).collect()
+    };
+    let mut rows: Vec<Row> = Vec::new();
+    for (k, f) in map.flags.iter().enumerate() {
+        let devices = failing(k);
+        let same = rows.last().is_some_and(|r| r.name == f.instruction);
+        if !same {
+            let value = serde_json::json!({
+                "instruction": f.instruction, "opcode": f.opcode, "shape": f.shape,
+                "nan": null, "finite": null, "devices": [], "in_loop": f.in_loop,
+                "source": f.source,
+            });
+            let name = f.instruction.clone();
+            rows.push(Row { name, status: Status::Pass, message: String::new(), value });
+        }
+        let Some(row) = rows.last_mut() else { continue };
+        let (key, holds, what) = match f.test {
+            Test::Nan => ("nan", !devices.is_empty(), "a NaN"),
+            Test::Finite => ("finite", devices.is_empty(), "a value that is not finite"),
+        };
+        row.value[key] = holds.into();
+        if !devices.is_empty() {
+            row.status = Status::Fail;
+            if row.message.is_empty() || f.test == Test::Nan {
+                row.message = format!("has {what}");
+            }
+            row.value["devices"] = devices.into();
+        }
+    }
+    let head = serde_json::json!({
+        "schema": "scalify-instrument-read/1",
+        "module": name,
+        "verdict": if rows.iter().any(|r| r.status == Status::Fail) { "not-finite" } else { "finite" },
+    });
+    Table { command: "scalify instrument", subject: name.to_owned(), head, columns: COLUMNS, rows }
+}
+
 fn read(a: &InstrumentArgs) -> anyhow::Result<Exit> {
+    a.report.check()?;
     let name = a.module.display();
     let text = std::fs::read_to_string(&a.module).with_context(|| format!("cannot read {name}"))?;
     let map: Map = serde_json::from_str(&text)
@@ -117,10 +166,14 @@ fn read(a: &InstrumentArgs) -> anyhow::Result<Exit> {
             text += "  in a loop: an instruction after it may have been first in an earlier iteration\n";
         }
     }
+    let exit = if text.is_empty() { Exit::Success } else { Exit::Refuted };
     if text.is_empty() {
-        output::stdout(&format!("all {all} instructions are finite\n"))?;
-        return Ok(Exit::Success);
+        text = format!("all {all} instructions are finite\n");
     }
-    output::stdout(&text)?;
-    Ok(Exit::Refuted)
+    let table = table(&name.to_string(), &map, &values);
+    let mut json = table.head.clone();
+    json["instructions"] = table.rows.iter().map(|r| r.value.clone()).collect();
+    let json = serde_json::to_string_pretty(&json)? + "\n";
+    a.report.write(&table, &json, &|_| text.clone(), false)?;
+    Ok(exit)
 }

@@ -27,6 +27,7 @@ mod replay;
 mod reports;
 mod run;
 mod stages;
+mod table;
 mod verify;
 mod view;
 

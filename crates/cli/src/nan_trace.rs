@@ -1,7 +1,8 @@
 //! `scalify nan-trace`: where NaN and infinities begin.
 
 use crate::numeric::{ProgramArgs, single};
-use crate::{Exit, input, output};
+use crate::table::{OutputArgs, Row, Status, Table, object, take, text_of};
+use crate::{Exit, input};
 use clap::Args;
 use scalify_diff::flow::{Engine, Limits};
 use scalify_diff::nan::{Found, trace};
@@ -28,15 +29,15 @@ pub(crate) struct NanTraceArgs {
     /// Memory for all values, e.g. 4G
     #[arg(long, value_name = "SIZE", value_parser = crate::args::bytes)]
     memory_limit: Option<u64>,
-    /// Write JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: OutputArgs,
     /// List every writer
     #[arg(long)]
     all: bool,
 }
 
 pub(crate) fn run(a: &NanTraceArgs) -> anyhow::Result<Exit> {
+    a.output.check()?;
     let claim = a.program.claim()?;
     let m = input::load_valid(&a.module)?;
     let p = single(&m, &claim)?;
@@ -63,13 +64,65 @@ pub(crate) fn run(a: &NanTraceArgs) -> anyhow::Result<Exit> {
     } else {
         Exit::Refuted
     };
-    let text = if a.json {
-        serde_json::to_string_pretty(&found)? + "\n"
-    } else {
-        text(&found, &name.to_string(), a.all)
-    };
-    output::stdout(&text)?;
+    let json = serde_json::to_string_pretty(&found)? + "\n";
+    let name = name.to_string();
+    a.output.write(&table(&name, &found)?, &json, &|_| text(&found, &name, a.all), false)?;
     Ok(exit)
+}
+
+const COLUMNS: &[&str] = &[
+    "kind",
+    "operation",
+    "opcode",
+    "dtype",
+    "value",
+    "index",
+    "device",
+    "count",
+    "devices",
+    "finite_operands",
+    "max",
+    "share",
+    "source",
+];
+
+/// Writers, inputs and outputs that are not finite fail; what is near the
+/// largest value does not. Without any row all values are finite.
+fn table(name: &str, f: &Found) -> anyhow::Result<Table> {
+    let mut head = object(f)?;
+    let mut rows = Vec::new();
+    let lists =
+        [("writer", "writers"), ("input", "inputs"), ("output", "outputs"), ("near", "near")];
+    for (kind, list) in lists {
+        for v in take(&mut head, list) {
+            let mut value = serde_json::Map::new();
+            value.insert("kind".into(), kind.into());
+            match v {
+                serde_json::Value::Object(v) => value.extend(v),
+                v => drop(value.insert("operation".into(), v)),
+            }
+            let value = serde_json::Value::Object(value);
+            let operation = text_of(&value, "operation");
+            let (status, message) = match kind {
+                "near" => (Status::Pass, String::new()),
+                "writer" => (Status::Fail, format!("writes {}", text_of(&value, "value"))),
+                _ => (Status::Fail, format!("{kind} is not finite")),
+            };
+            rows.push(Row { name: format!("{kind} {operation}"), status, message, value });
+        }
+    }
+    if rows.is_empty() {
+        let value = serde_json::json!({"kind": "program"});
+        let name = "all values are finite".into();
+        rows.push(Row { name, status: Status::Pass, message: String::new(), value });
+    }
+    Ok(Table {
+        command: "scalify nan-trace",
+        subject: name.to_owned(),
+        head: head.into(),
+        columns: COLUMNS,
+        rows,
+    })
 }
 
 fn text(f: &Found, name: &str, all: bool) -> String {

@@ -69,6 +69,193 @@ fn the_first_nan() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
+/// Rows of a CSV by column.
+fn csv_rows(text: &str) -> Vec<std::collections::HashMap<String, String>> {
+    let mut r = csv::Reader::from_reader(text.as_bytes());
+    r.deserialize().map(Result::unwrap).collect()
+}
+
+/// Test cases and failures of a JUnit report.
+fn cases(xml: &str) -> (usize, usize) {
+    (xml.matches("<testcase ").count(), xml.matches("<failure ").count())
+}
+
+/// Values of JSON lines, strict.
+fn lines(text: &str) -> Vec<serde_json::Value> {
+    text.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+}
+
+/// `sum(x^2)` with a gradient that is right (`2 x`) for one and wrong (`3 x`)
+/// for the other parameter.
+const JOINT: &str = "HloModule t
+%add (p: f32[], q: f32[]) -> f32[] {
+  %p = f32[] parameter(0)
+  %q = f32[] parameter(1)
+  ROOT %s = f32[] add(%p, %q)
+}
+ENTRY %e (x: f32[3], y: f32[2]) -> (f32[], f32[3], f32[2]) {
+  %x = f32[3] parameter(0)
+  %y = f32[2] parameter(1)
+  %zero = f32[] constant(0)
+  %xx = f32[3] multiply(%x, %x)
+  %yy = f32[2] multiply(%y, %y)
+  %sx = f32[] reduce(%xx, %zero), dimensions={0}, to_apply=%add
+  %sy = f32[] reduce(%yy, %zero), dimensions={0}, to_apply=%add
+  %loss = f32[] add(%sx, %sy)
+  %gx = f32[3] add(%x, %x)
+  %y2 = f32[2] add(%y, %y)
+  %gy = f32[2] add(%y2, %y)
+  ROOT %t = (f32[], f32[3], f32[2]) tuple(%loss, %gx, %gy)
+}
+";
+
+#[test]
+fn reports_for_machines() {
+    let dir = std::env::temp_dir().join(format!("scalify-reports-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let path = |n: &str| dir.join(n).display().to_string();
+    let read = |n: &str| std::fs::read_to_string(dir.join(n)).unwrap();
+    std::fs::write(path("m.hlo.txt"), LOG).unwrap();
+    std::fs::write(path("j.hlo.txt"), JOINT).unwrap();
+    let bytes = |v: &[f32]| v.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+    let (good, bad) = (bytes(&[2.0, 3.0, 0.5, 1.0]), bytes(&[2.0, 3.0, 0.5, -1.0]));
+    for (name, b) in [("good.npz", &good), ("bad.npz", &bad)] {
+        let t = TensorRef { dtype: DType::F32, dims: &[4], bytes: b };
+        write_npz(path(name), [("a", t)]).unwrap();
+    }
+    let ends = ["csv", "xml", "jsonl", "json", "txt"];
+    // Runs a command that writes all formats and checks that JSON is strict.
+    let all = |args: &[&str], want: i32| {
+        let files: Vec<String> = ends.iter().map(|e| path(&format!("r.{e}"))).collect();
+        let mut args = args.to_vec();
+        files.iter().for_each(|f| args.extend(["--report", f]));
+        let o = scalify(&args);
+        assert_eq!(code(&o), want, "{args:?} {}", String::from_utf8_lossy(&o.stderr));
+        assert_eq!(out(&o), read("r.txt"));
+        serde_json::from_str::<serde_json::Value>(&read("r.json")).unwrap();
+        (csv_rows(&read("r.csv")), cases(&read("r.xml")), lines(&read("r.jsonl")))
+    };
+
+    let program = path("m.hlo.txt");
+    let (rows, xml, json) = all(&["nan-trace", &program, "--inputs", &path("bad.npz")], 1);
+    assert_eq!(rows.len(), 2);
+    assert_eq!((&rows[0]["operation"][..], &rows[0]["value"][..]), ("l", "NaN"));
+    assert_eq!((&rows[1]["kind"][..], &rows[1]["operation"][..]), ("output", "0"));
+    assert_eq!((xml, json.len()), ((2, 2), 3));
+    let (_, xml, _) = all(&["nan-trace", &program, "--inputs", &path("good.npz")], 0);
+    assert_eq!(xml, (1, 0));
+
+    let (text, flags) = (path("i.hlo.txt"), path("o.npz"));
+    assert_eq!(code(&scalify(&["instrument", &program, "--check-finite", "-o", &text])), 0);
+    scalify(&["run", &text, "--inputs", &path("bad.npz"), "--outputs", &flags]);
+    let (rows, xml, json) = all(&["instrument", &format!("{text}.json"), "--read", &flags], 1);
+    let of = |k: &str| rows.iter().map(|r| r[k].clone()).collect::<Vec<_>>();
+    assert_eq!(of("instruction"), ["a", "l", "m"]);
+    assert_eq!(
+        (of("nan"), of("finite")),
+        (
+            vec!["false".to_owned(), "true".into(), "true".into()],
+            vec!["true".to_owned(), "false".into(), "false".into()],
+        )
+    );
+    assert_eq!((xml, json.len()), ((3, 2), 4));
+
+    // One of four elements differs.
+    let o = scalify(&["compare", &path("good.npz"), &path("bad.npz"), "--report", &path("c.json")]);
+    assert_eq!(code(&o), 1);
+    let (rows, xml, json) = all(&["recheck", &path("c.json"), "--all"], 1);
+    assert_eq!((&rows[0]["least"][..], &rows[0]["most"][..]), ("1", "1"));
+    assert_eq!((xml, json.len()), ((1, 1), 2));
+    let (rows, xml, _) = all(&["recheck", &path("c.json"), "--all", "--atol", "9"], 0);
+    assert_eq!((rows[0]["verdict"].as_str(), xml), ("equal", (1, 0)));
+
+    let joint = path("j.hlo.txt");
+    let (rows, xml, json) = all(&["gradcheck", &joint, "--outputs", "gradient"], 1);
+    let got: Vec<(&str, &str, &str)> =
+        rows.iter().map(|r| (&r["way"][..], &r["name"][..], &r["verdict"][..])).collect();
+    assert_eq!(
+        got,
+        [
+            ("differences", "x", "pass"),
+            ("differences", "y", "fail"),
+            ("derivative", "x", "proved"),
+            ("derivative", "y", "refuted"),
+        ]
+    );
+    assert_eq!((xml, json.len()), ((4, 2), 5));
+    let o = scalify(&["gradcheck", &joint, "--report", &path("r.doc")]);
+    assert_eq!(code(&o), 2);
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// `sum(tanh(W x) sin(x) / exp(x))`, with `x` where its gradient should be;
+/// `OP` is put on `W x`.
+const ANALYTIC: &str = "HloModule t
+%add (p: f32[], q: f32[]) -> f32[] {
+  %p = f32[] parameter(0)
+  %q = f32[] parameter(1)
+  ROOT %s = f32[] add(%p, %q)
+}
+ENTRY %e (x: f32[3]) -> (f32[], f32[3]) {
+  %x = f32[3] parameter(0)
+  %w = f32[3,3] constant({ { 0.5, -0.25, 1 }, { 2, 0.125, -1 }, { 0.75, 1.5, -0.5 } })
+  %wx = f32[3] dot(%w, %x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %y = f32[3] OP(%wx)
+  %t = f32[3] tanh(%y)
+  %s = f32[3] sine(%x)
+  %ts = f32[3] multiply(%t, %s)
+  %e = f32[3] exponential(%x)
+  %q = f32[3] divide(%ts, %e)
+  %zero = f32[] constant(0)
+  %loss = f32[] reduce(%q, %zero), dimensions={0}, to_apply=%add
+  ROOT %r = (f32[], f32[3]) tuple(%loss, %x)
+}
+";
+
+#[test]
+fn derivatives_without_step_noise() {
+    let dir = std::env::temp_dir().join(format!("scalify-step-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let path = |n: &str| dir.join(n).display().to_string();
+    let x = [0.625f32, -1.25, 0.375];
+    let bytes: Vec<u8> = x.iter().flat_map(|x| x.to_le_bytes()).collect();
+    write_npz(path("x.npz"), [("x", TensorRef { dtype: DType::F32, dims: &[3], bytes: &bytes })])
+        .unwrap();
+    let w = [[0.5, -0.25, 1.0], [2.0, 0.125, -1.0], [0.75, 1.5, -0.5]];
+    let x = x.map(f64::from);
+    let y = w.map(|r: [f64; 3]| r.iter().zip(x).map(|(w, x)| w * x).sum::<f64>());
+    // By the rules of differentiation; `sign` is that of a negation of `W x`.
+    let gradient = |sign: f64, k: usize| {
+        let through: f64 = (0..3)
+            .map(|j| (1.0 - y[j].tanh().powi(2)) * sign * w[j][k] * x[j].sin() * (-x[j]).exp())
+            .sum();
+        through + sign * y[k].tanh() * (x[k].cos() - x[k].sin()) * (-x[k]).exp()
+    };
+    for (op, sign) in [("copy", Some(1.0)), ("negate", Some(-1.0)), ("abs", None)] {
+        let file = path(&format!("{op}.hlo.txt"));
+        std::fs::write(&file, ANALYTIC.replace("OP", op)).unwrap();
+        let inputs = path("x.npz");
+        let args = ["gradcheck", &file, "--numeric", "--outputs", "gradient", "--inputs", &inputs];
+        let o = scalify(&[&args[..], &["--json", "--elements", "8"]].concat());
+        assert_eq!(code(&o), 1, "{}", String::from_utf8_lossy(&o.stderr));
+        let j: serde_json::Value = serde_json::from_str(&out(&o)).unwrap();
+        let checks = j["numeric"]["parameters"][0]["checks"].as_array().unwrap();
+        assert!(checks.len() >= 3);
+        for c in checks {
+            let Some(sign) = sign else {
+                assert_eq!(c["method"], "differences");
+                continue;
+            };
+            assert_eq!(c["method"], "complex-step");
+            if let Some(k) = c["element"].as_u64() {
+                let (got, want) = (c["measured"].as_f64().unwrap(), gradient(sign, k as usize));
+                assert!((got - want).abs() <= 1e-14 * want.abs().max(1.0), "{op} {k} {got} {want}");
+            }
+        }
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
 const HAND: &str = "tests/corpus/hand";
 
 /// What `gradcheck` says about the gradients of `dist` (or of `base` itself),

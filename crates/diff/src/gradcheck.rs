@@ -6,8 +6,11 @@
 //! with central differences of the loss along random directions `v` and along
 //! single elements. The step is the one of [`STEPS`] at which two neighbouring
 //! differences agree best; their distance is the error of the difference. A
-//! test fails only if it is off by far more than that.
+//! test fails only if it is off by far more than that. Where the program is
+//! analytic and the complex step agrees with the differences, it takes their
+//! place: it has no error but rounding.
 
+use crate::complex_step::{Lifted, STEP};
 use crate::diff::{DiffError, number};
 use scalify_interp::{Accumulate, Tensor};
 use scalify_ir::{Module, Shape};
@@ -52,7 +55,7 @@ pub struct Check {
     /// Derivative by the program.
     #[serde(serialize_with = "number")]
     pub given: f64,
-    /// Derivative by finite differences.
+    /// Derivative by differences or the complex step.
     #[serde(serialize_with = "number")]
     pub measured: f64,
     /// Error of the latter.
@@ -60,8 +63,20 @@ pub struct Check {
     pub error: f64,
     /// Step taken.
     pub step: f64,
+    /// How it was measured.
+    pub method: Method,
     /// Result.
     pub verdict: Verdict,
+}
+
+/// How a derivative along a direction is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// Central differences.
+    Differences,
+    /// `Im f(x + i h v) / h`, for programs of analytic operations.
+    ComplexStep,
 }
 
 /// A checked parameter.
@@ -177,6 +192,8 @@ struct Runner<'a> {
     m: &'a Module,
     p: &'a Problem,
     limits: RunLimits,
+    /// For the complex step, where it is legal.
+    lifted: Option<Lifted>,
 }
 
 impl Runner<'_> {
@@ -186,6 +203,23 @@ impl Runner<'_> {
         let r = evaluate::dist(self.m, self.p, &none, x, Accumulate::F64, self.limits)
             .map_err(|e| DiffError::Run("joint", e.into()))?;
         Ok(r.first().cloned().unwrap_or_default())
+    }
+
+    /// Real and imaginary part by a program that [`Lifted`] made; `None` if it
+    /// cannot be run.
+    fn complex(&self, m: &Module, x: &Inputs) -> Option<[f64; 2]> {
+        let none = vec![None; self.p.dist_inputs.len()];
+        let r = evaluate::dist(m, self.p, &none, x, Accumulate::F64, self.limits).ok()?;
+        match r.first()?.as_slice() {
+            [re, im] => Some([*re.to_f64().first()?, *im.to_f64().first()?]),
+            _ => None,
+        }
+    }
+
+    /// The derivative along `v`, an input of the entry, by the complex step.
+    fn complex_slope(&self, x: &Inputs, i: usize, v: &[f64]) -> Option<f64> {
+        let m = self.lifted.as_ref()?.along(i, v)?;
+        Some(self.complex(&m, x)?[1] / STEP).filter(|d| d.is_finite())
     }
 
     fn loss(&self, x: &Inputs, loss: usize) -> Result<f64, DiffError> {
@@ -214,6 +248,7 @@ struct Slope {
     measured: f64,
     error: f64,
     step: f64,
+    method: Method,
 }
 
 impl Runner<'_> {
@@ -260,8 +295,15 @@ impl Runner<'_> {
                 }
                 last = Some(d);
             }
-            let (measured, error, step) = best;
-            out.push(Slope { element, along, measured, error, step });
+            let (mut measured, mut error, mut step) = best;
+            let mut method = Method::Differences;
+            // Both must agree as far as differences can tell.
+            let agrees = |d: &f64| (d - measured).abs() <= 100.0 * error + 1e-5 * d.abs();
+            if let Some(d) = self.complex_slope(x, i, &along).filter(agrees) {
+                (measured, error, step) = (d, 1e-11 * d.abs(), STEP);
+                method = Method::ComplexStep;
+            }
+            out.push(Slope { element, along, measured, error, step, method });
         }
         Ok(out)
     }
@@ -304,7 +346,7 @@ pub fn outputs(
     x: &Inputs,
     limits: RunLimits,
 ) -> Result<Vec<Tensor>, DiffError> {
-    Runner { m, p, limits }.run(x)
+    Runner { m, p, limits, lifted: None }.run(x)
 }
 
 /// Checks gradients, among the outputs `out` of a program as `pairs` say,
@@ -321,8 +363,14 @@ pub fn check(
     pairs: &[Pairing],
     o: &Options,
 ) -> Result<Found, DiffError> {
-    let run = Runner { m, p, limits: o.limits };
+    let mut run = Runner { m, p, limits: o.limits, lifted: Lifted::new(m, loss) };
     let f0 = run.loss(x, loss)?;
+    // The same value, and no imaginary part, at real inputs.
+    let lifted = run.lifted.as_ref().and_then(|l| run.complex(l.real(), x));
+    let same = |f: [f64; 2]| f[1] == 0.0 && (f[0] - f0).abs() <= 1e-9 * f0.abs().max(1e-3);
+    if !lifted.is_some_and(same) {
+        run.lifted = None;
+    }
     let mut r = Random::new(o.seed);
     let value = |i: usize| -> Vec<f64> {
         x.values.get(i).and_then(|v| v.first()).map(Tensor::to_f64).unwrap_or_default()
@@ -390,6 +438,7 @@ pub fn check(
                         measured: s.measured,
                         error: s.error,
                         step: s.step,
+                        method: s.method,
                         verdict,
                     });
                 }

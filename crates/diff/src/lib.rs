@@ -10,6 +10,7 @@
 
 pub mod analyze;
 pub mod bound;
+mod complex_step;
 pub mod diff;
 pub mod flow;
 pub mod gradcheck;

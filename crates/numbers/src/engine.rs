@@ -4,6 +4,7 @@ use crate::decode::{CHUNK, Chunk, Pair, Ulps, limits, parts, values};
 use crate::hist::{Histogram, Table};
 use crate::kernel::{self, Params, Partial, Sums};
 use crate::metrics::{Element, Metrics, Side, Ulp, Value};
+use crate::near::{self, Found, Levels, Limits, Near};
 use crate::{select, top};
 use scalify_ir::DType;
 use scalify_tensors::{Tensor, TensorError};
@@ -179,6 +180,9 @@ struct Worker<'a> {
     map: [u16; CHUNK],
     bound: Vec<u8>,
     bounds: [f64; CHUNK],
+    near: Option<Box<Near>>,
+    limits: Limits,
+    levels: Box<Levels>,
     table: Table,
     sums: Vec<(u64, Sums)>,
     t: Partial,
@@ -227,6 +231,9 @@ impl<'a> Worker<'a> {
             map: [0; CHUNK],
             bound: Vec::new(),
             bounds: [0.0; CHUNK],
+            near: None,
+            limits: Limits::new(p),
+            levels: Box::new(Levels::new()),
             table: Table::new(small),
             sums: Vec::new(),
             t: Partial::default(),
@@ -257,9 +264,88 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
+    /// Handles full chunks whose values are near one another.
+    fn near(&mut self, at: u64, e: &[u8], a: &[u8], equal: bool) -> Option<Sums> {
+        let t = self.pair.e;
+        if t != self.pair.a || !near::handles(t) || e.len() != CHUNK * t.literal_bytes() {
+            return None;
+        }
+        if self.o.bound.is_some() || !(self.p.atol >= 0.0 && self.p.rtol >= 0.0) {
+            return None;
+        }
+        let mut c = self.near.take().unwrap_or_else(Near::new);
+        let found = if equal {
+            c.equal(t, e, self.limits)
+        } else {
+            c.run(t, e, a, self.p, self.limits, self.rel.size)
+        };
+        if let Some(found) = found {
+            self.s.finite += CHUNK as u64;
+            self.t.rel_count += found.rel_count;
+            self.s.e.denormal += found.denormal[0];
+            self.s.a.denormal += found.denormal[1];
+            if equal {
+                self.table.add_zeros(CHUNK);
+            } else {
+                self.near_pairs(at, e, a, &c, found);
+            }
+        }
+        self.near = Some(c);
+        found.map(|f| f.sums)
+    }
+
+    fn near_pairs(&mut self, at: u64, e: &[u8], a: &[u8], c: &Near, found: Found) {
+        let t = self.pair.e;
+        self.table.add_near(&c.keys[..c.held]);
+        self.table.add_zeros(CHUNK - c.held);
+        let max_abs = found.max_abs as f64;
+        self.t.max_abs = self.t.max_abs.max(max_abs);
+        let least = match self.worst.last() {
+            Some(w) if self.worst.len() >= self.o.worst => w.size,
+            _ => 0.0,
+        };
+        if max_abs > least {
+            for (i, d) in c.d[..c.held].iter().enumerate() {
+                let size = d.abs() as f64;
+                if size > least {
+                    insert(&mut self.worst, self.o.worst, Max { size, at: at + c.place(i) });
+                }
+            }
+        }
+        if found.rel {
+            let max = near::max_rel(c, self.p.atol);
+            let is = |i: &usize| {
+                let e = c.e[*i] as f64;
+                e > self.p.atol && c.d[*i].abs() as f64 / e == max
+            };
+            if let (true, Some(i)) = (max > self.rel.size, (0..c.held).find(is)) {
+                self.rel = Max { size: max, at: at + c.place(i) };
+            }
+        }
+        if found.far {
+            let [close, xla] = near::not_close(c, self.p);
+            self.t.not_allclose += close;
+            self.t.not_xla += xla;
+        }
+        self.levels.add(t, c, found.max_ulp);
+        // Other limits are read off the counts.
+        if found.max_ulp as u64 > self.o.ulp && !self.o.ulp.wrapping_add(1).is_power_of_two() {
+            self.over += near::over(t, e, a, self.o.ulp as u32);
+        }
+        if found.max_ulp as u64 > self.ulp.size {
+            if let Some(i) = near::first(t, e, a, found.max_ulp) {
+                self.ulp = Max { size: found.max_ulp as u64, at: at + i as u64 };
+            }
+        }
+    }
+
     fn chunk(&mut self, at: u64, e: &[u8], a: &[u8], n: usize) -> Result<Sums, TensorError> {
         // Most of two runs of one program is bitwise equal.
-        if e == a && self.pair.e == self.pair.a && !self.pair.complex && self.o.bound.is_none() {
+        let equal = e == a;
+        if let Some(sums) = self.near(at, e, a, equal) {
+            return Ok(sums);
+        }
+        if equal && self.pair.e == self.pair.a && !self.pair.complex && self.o.bound.is_none() {
             self.pair.fill_expected(e, n, &mut self.c);
             if let Some(part) = kernel::run_equal(&self.c, self.p) {
                 self.s.finite += n as u64;
@@ -323,7 +409,6 @@ impl<'a> Worker<'a> {
         }
         self.t.max_abs = self.t.max_abs.max(part.max_abs);
         self.t.rel_count += part.rel_count;
-        self.t.different += part.different;
         self.t.sign_flips += part.sign_flips;
         self.t.zero_signs += part.zero_signs;
         self.t.not_allclose += part.not_allclose;
@@ -463,11 +548,16 @@ impl Exact {
 
 impl Gathered {
     fn take(&mut self, mut w: Worker, keep: usize) {
+        for (k, n) in w.levels.bins().into_iter().enumerate() {
+            w.bins[k] += n;
+            if w.o.ulp.checked_add(1) == Some(1 << k) {
+                w.over += n;
+            }
+        }
         self.sums.append(&mut w.sums);
         w.table.drain_into(&mut self.histogram);
         self.t.max_abs = self.t.max_abs.max(w.t.max_abs);
         self.t.rel_count += w.t.rel_count;
-        self.t.different += w.t.different;
         self.t.sign_flips += w.t.sign_flips;
         self.t.zero_signs += w.t.zero_signs;
         self.t.not_allclose += w.t.not_allclose;
@@ -512,6 +602,7 @@ impl Gathered {
         let mean = |x: f64, n: u64| if n == 0 { 0.0 } else { x / n as f64 };
         let element = |at: u64| element(e, a, pair, at);
         let s = self.s;
+        let different = s.finite - self.histogram.zeros;
         let ulp = (pair.ulps != Ulps::None).then(|| {
             // From "at least 2^k" to "from 2^k to the next".
             let mut bins = vec![[0, s.finite]];
@@ -534,9 +625,9 @@ impl Gathered {
             rel_elements: self.t.rel_count,
             rel_above: o.atol,
             cosine: (e2 > 0.0 && a2 > 0.0)
-                .then(|| if self.t.different == 0 { 1.0 } else { ea / (e2.sqrt() * a2.sqrt()) }),
+                .then(|| if different == 0 { 1.0 } else { ea / (e2.sqrt() * a2.sqrt()) }),
             sqnr_db: (e2 > 0.0 || square > 0.0).then(|| 10.0 * (e2 / square).log10()),
-            different: self.t.different,
+            different,
             sign_flips: self.t.sign_flips,
             zero_signs: self.t.zero_signs,
             expected: s.e,

@@ -32,10 +32,38 @@ pub(crate) fn key(error: f64, magnitude: f64, i: usize) -> u32 {
     (if error == 0.0 { (ZERO + (i & (ZEROS - 1))) as i64 } else { cell }) as u32
 }
 
+/// Cells of [`near_key`].
+const NEAR: usize = 1 << 19;
+
+/// Cell of an error and a magnitude that are zero or normal `f32`, from their
+/// bits (the sign of the error is dropped): the error down to eighths of an
+/// octave, and the exponent of the magnitude.
+#[inline(always)]
+pub(crate) fn near_key(error: u32, magnitude: u32, i: usize) -> u32 {
+    // Rows begin at different lines, or few sets of a cache would hold all.
+    let e = (error << 1) >> 21;
+    let key = e << 8 | (magnitude >> 23 ^ (e << 4 & 0xf0));
+    // Zeros are spread: equal keys in a row would wait for one another.
+    if e == 0 { i as u32 & 0xff } else { key }
+}
+
+/// The same as [`key`].
+fn of_near(k: u32) -> u32 {
+    let (e, m) = ((k >> 8) as i64, ((k & 0xff) ^ (k >> 4 & 0xf0)) as i64);
+    if e == 0 {
+        return ZERO as u32;
+    }
+    let e = e + ((-127 - LOW as i64) << SUB) + 1;
+    let m = if m == 0 { 0 } else { m - 127 - LOW as i64 + 1 };
+    (e * M_BINS + m) as u32
+}
+
 /// Counts of one worker.
 pub(crate) struct Table {
     /// Empty for small tensors, whose keys are listed instead.
     cells: Vec<u32>,
+    /// Counts by [`near_key`]; empty before the first.
+    near: Vec<u32>,
     list: Vec<u32>,
     /// Elements counted since the table was emptied.
     held: u64,
@@ -47,7 +75,14 @@ impl Table {
     /// `small` if only some ten thousand elements will come.
     pub(crate) fn new(small: bool) -> Table {
         let cells = if small { Vec::new() } else { vec![0; CELLS] };
-        Table { cells, list: Vec::new(), held: 0, sparse: BTreeMap::new(), zeros: 0 }
+        Table {
+            cells,
+            near: Vec::new(),
+            list: Vec::new(),
+            held: 0,
+            sparse: BTreeMap::new(),
+            zeros: 0,
+        }
     }
 
     pub(crate) fn add(&mut self, keys: &[u32]) {
@@ -58,6 +93,26 @@ impl Table {
         for &k in keys {
             if let Some(c) = self.cells.get_mut(k as usize) {
                 *c += 1;
+            }
+        }
+        self.held += keys.len() as u64;
+        if self.held > u32::MAX as u64 / 2 {
+            self.flush();
+        }
+    }
+
+    /// Counts keys of [`near_key`].
+    pub(crate) fn add_near(&mut self, keys: &[u32]) {
+        if self.cells.is_empty() {
+            self.list.extend(keys.iter().map(|&k| of_near(k)));
+            return;
+        }
+        if self.near.is_empty() {
+            self.near = vec![0; NEAR];
+        }
+        if let Some(cells) = self.near.first_chunk_mut::<NEAR>() {
+            for &k in keys {
+                cells[k as usize % NEAR] += 1;
             }
         }
         self.held += keys.len() as u64;
@@ -92,6 +147,14 @@ impl Table {
             }
         }
         self.cells = cells;
+        let mut near = std::mem::take(&mut self.near);
+        for (k, c) in near.iter_mut().enumerate() {
+            if *c != 0 {
+                self.count(of_near(k as u32), *c as u64);
+                *c = 0;
+            }
+        }
+        self.near = near;
         self.held = 0;
     }
 

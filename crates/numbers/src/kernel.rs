@@ -32,7 +32,6 @@ pub(crate) struct Partial {
     pub(crate) max_abs: f64,
     pub(crate) max_rel: f64,
     pub(crate) rel_count: u64,
-    pub(crate) different: u64,
     pub(crate) sign_flips: u64,
     pub(crate) zero_signs: u64,
     pub(crate) not_allclose: u64,
@@ -66,7 +65,7 @@ pub(crate) fn run(c: &mut Chunk, p: Params) -> Partial {
     let mut rel = [0.0f64; CHUNK];
     // Sizes of floats that are not negative are ordered like their bits.
     let (mut max_abs, mut max_rel) = (0i64, 0i64);
-    let (mut rels, mut diff, mut far, mut far_xla) = (0u64, 0u64, 0u64, 0u64);
+    let (mut rels, mut far, mut far_xla) = (0u64, 0u64, 0u64);
     for i in 0..CHUNK {
         let d = c.d[i].abs();
         let me = c.e[i].abs();
@@ -79,7 +78,6 @@ pub(crate) fn run(c: &mut Chunk, p: Params) -> Partial {
         max_abs = if bd > max_abs { bd } else { max_abs };
         max_rel = if br > max_rel { br } else { max_rel };
         rels = rels.wrapping_add(over as u64);
-        diff = diff.wrapping_add((d != 0.0) as u64);
         far = far.wrapping_add((d > p.atol + p.rtol * me) as u64);
         far_xla = far_xla.wrapping_add(((d > p.atol) & (q > p.rtol)) as u64);
     }
@@ -109,7 +107,6 @@ pub(crate) fn run(c: &mut Chunk, p: Params) -> Partial {
         max_abs: f64::from_bits(max_abs as u64),
         max_rel: f64::from_bits(max_rel as u64),
         rel_count: rels,
-        different: diff,
         sign_flips: flips,
         zero_signs: zeros,
         not_allclose: far,

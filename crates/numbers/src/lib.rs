@@ -14,6 +14,7 @@ mod engine;
 mod hist;
 mod kernel;
 mod metrics;
+mod near;
 pub mod num;
 pub mod recheck;
 pub mod report;

@@ -4,6 +4,7 @@
 use crate::decode::{CHUNK, Chunk, Pair};
 use crate::engine::scan;
 use crate::metrics::{Metrics, Percentiles};
+use multiversion::multiversion;
 use scalify_tensors::{Tensor, TensorError};
 
 const PERCENT: [f64; 4] = [50.0, 90.0, 99.0, 99.9];
@@ -108,6 +109,17 @@ enum Seen {
     Counts(Vec<u64>),
 }
 
+/// Marks errors in any of some ranges, given by begin and length.
+#[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq+avx512bw", "x86_64+avx2+fma"))]
+fn mark(d: &[f64; CHUNK], ranges: &[(u64, u64)], flags: &mut [u8; CHUNK]) {
+    flags.fill(0);
+    for &(lo, len) in ranges {
+        for i in 0..CHUNK {
+            flags[i] |= (d[i].abs().to_bits().wrapping_sub(lo) < len) as u8;
+        }
+    }
+}
+
 /// One pass: answers what it can and returns smaller ranges for the rest.
 fn narrow(
     e: &Tensor,
@@ -136,6 +148,7 @@ fn narrow(
         };
     }
     let pair = Pair::new(e.dtype(), a.dtype());
+    let limits: Vec<(u64, u64)> = ranges.iter().map(|r| (r.lo, r.hi - r.lo)).collect();
     let fresh = |_| {
         let seen: Vec<Seen> = ranges
             .iter()
@@ -148,10 +161,13 @@ fn narrow(
     };
     let block = |w: &mut (Box<Chunk>, Vec<Seen>), _, be: &[u8], ba: &[u8]| {
         let (se, sa) = (e.dtype().literal_bytes(), a.dtype().literal_bytes());
+        let mut flags = [0u8; CHUNK];
         for (x, y) in be.chunks(CHUNK * se).zip(ba.chunks(CHUNK * sa)) {
             let n = x.len() / se;
             pair.fill(x, y, n, &mut w.0);
-            for i in 0..n {
+            mark(&w.0.d, &limits, &mut flags);
+            let wanted = flags.as_chunks::<8>().0.iter().enumerate().filter(|f| *f.1 != [0; 8]);
+            for i in wanted.flat_map(|f| f.0 * 8..f.0 * 8 + 8).take_while(|&i| i < n) {
                 let c = &w.0;
                 let bits = c.d[i].abs().to_bits();
                 for (r, s) in ranges.iter().zip(&mut w.1) {

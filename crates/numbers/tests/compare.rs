@@ -142,3 +142,167 @@ fn settings_are_checked() {
         assert!(Change::parse(bad).is_err(), "{bad}");
     }
 }
+
+/// Pairs of a type with errors of many kinds and sizes, a block and a bit more.
+fn noisy(t: DType, kind: u64) -> (Tensor, Tensor) {
+    let mut s = kind * 77 + 1;
+    let mut next = move || {
+        s = s.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (s >> 40) as f32 / (1u64 << 24) as f32
+    };
+    let (mut e, mut a) = (Vec::new(), Vec::new());
+    for i in 0..70_001 {
+        let scale = 2f32.powi((next() * 40.0) as i32 - 25);
+        let x = (next() - 0.5) * if kind.is_multiple_of(2) { scale } else { 2.0 };
+        let y = match kind {
+            0 => x,
+            1 | 2 => x * (1.0 + (next() - 0.5) * 1e-4),
+            3 => x * (1.0 + (next() - 0.5) * 3e-2),
+            4 => x * (1.0 + (next() - 0.5) * 2f32.powi((next() * -23.0) as i32)),
+            5 => x + (next() - 0.5) * 1e-3,
+            6 => {
+                if next() < 0.02 {
+                    x * 1.01
+                } else {
+                    x
+                }
+            }
+            7 => next() - 0.5,
+            8 => 0.0,
+            _ => [x, 0.0, -0.0, f32::NAN, f32::INFINITY, f32::MAX][(next() * 6.0) as usize],
+        };
+        // Some chunks have values at the ends of the range.
+        let (x, y) = match (i % 5000, kind) {
+            (7, 1..=6) => (f32::MIN_POSITIVE / 3.0, f32::MIN_POSITIVE / 3.0),
+            (8, 1..=6) => (0.0, 0.0),
+            (9, 3) => (-0.0, 0.0),
+            (10, 4) => (f32::MAX, f32::MAX * 0.9),
+            _ => (x, y),
+        };
+        let push = |v: &mut Vec<u8>, x: f32| match t {
+            DType::Bf16 => v.extend(half::bf16::from_f32(x).to_le_bytes()),
+            DType::F16 => v.extend(half::f16::from_f32(x).to_le_bytes()),
+            _ => v.extend(x.to_le_bytes()),
+        };
+        push(&mut e, x);
+        push(&mut a, y);
+    }
+    let n = 70_001;
+    (Tensor::new(t, [n], e).unwrap(), Tensor::new(t, [n], a).unwrap())
+}
+
+/// The tensor as `f64`, whose values, and thus errors, are the same.
+fn widened(t: &Tensor) -> Tensor {
+    let b = t.bytes().unwrap();
+    let wide = |x: f64| x.to_le_bytes();
+    let v: Vec<u8> = match t.dtype() {
+        DType::Bf16 => b
+            .as_chunks()
+            .0
+            .iter()
+            .flat_map(|x| wide(half::bf16::from_le_bytes(*x).to_f64()))
+            .collect(),
+        DType::F16 => b
+            .as_chunks()
+            .0
+            .iter()
+            .flat_map(|x| wide(half::f16::from_le_bytes(*x).to_f64()))
+            .collect(),
+        _ => b.as_chunks().0.iter().flat_map(|x| wide(f32::from_le_bytes(*x) as f64)).collect(),
+    };
+    Tensor::new(DType::F64, t.dims().iter().copied(), v).unwrap()
+}
+
+/// The ways for narrow floats that differ by little find what the general one
+/// finds for the same values.
+#[test]
+fn all_ways_agree() {
+    for t in [DType::F32, DType::Bf16, DType::F16] {
+        for kind in 0..10 {
+            let (e, a) = noisy(t, kind);
+            for (atol, rtol) in
+                [(0.0, 1e-3), (1e-5, 1e-3), (1e-3, 1.6e-2), (0.3, 0.0), (1e-3, 5e-5)]
+            {
+                let o = Options { atol, rtol, ulp: 2, threads: 2, ..Options::default() };
+                let m = measure(&e, &a, &o).unwrap();
+                let w = measure(&widened(&e), &widened(&a), &o).unwrap();
+                let what = format!("{t} {kind} {atol} {rtol}");
+                let counts = |m: &Metrics| {
+                    let c =
+                        [m.finite_pairs, m.rel_elements, m.different, m.sign_flips, m.zero_signs];
+                    let d = [
+                        m.nan_mismatches,
+                        m.nan_pairs,
+                        m.inf_mismatches,
+                        m.not_allclose,
+                        m.not_xla,
+                    ];
+                    (c, d)
+                };
+                assert_eq!(counts(&m), counts(&w), "{what}");
+                assert_eq!((m.max_abs, m.max_rel), (w.max_abs, w.max_rel), "{what}");
+                assert_eq!(m.histogram, w.histogram, "{what}");
+                let p = |m: &Metrics| {
+                    let p = m.percentiles;
+                    (p.exact, p.p50, p.p90, p.p99, p.p99_9)
+                };
+                assert_eq!(p(&m), p(&w), "{what}");
+                let at = |v: &[scalify_numbers::Element]| {
+                    v.iter().map(|x| (x.index[0], x.abs)).collect::<Vec<_>>()
+                };
+                assert_eq!(at(&m.worst), at(&w.worst), "{what}");
+                assert_eq!(at(m.worst_rel.as_slice()), at(w.worst_rel.as_slice()), "{what}");
+                let near = |x: f64, y: f64| x == y || (x - y).abs() <= 1e-12 * y.abs();
+                for (x, y) in [
+                    (m.mean_abs, w.mean_abs),
+                    (m.rmse, w.rmse),
+                    (m.mean_rel, w.mean_rel),
+                    (m.cosine.unwrap_or(2.0), w.cosine.unwrap_or(2.0)),
+                    (m.sqnr_db.unwrap_or(1e9), w.sqnr_db.unwrap_or(1e9)),
+                ] {
+                    assert!(near(x, y), "{what}: {x} {y}");
+                }
+                // Distances and denormals follow from the bits.
+                let (u, over, den) = by_bits(&e, &a);
+                let ulp = m.ulp.unwrap();
+                assert_eq!(
+                    (ulp.max, ulp.over),
+                    (u.iter().copied().max().unwrap_or(0), over),
+                    "{what}"
+                );
+                for (k, b) in ulp.histogram.iter().enumerate() {
+                    let end = ulp.histogram.get(k + 1).map_or(u64::MAX, |b| b[0]);
+                    let want = u.iter().filter(|&&x| b[0] <= x && x < end).count();
+                    assert_eq!(b[1], want as u64, "{what} {k}");
+                }
+                assert_eq!([m.expected.denormal, m.actual.denormal], den, "{what}");
+            }
+        }
+    }
+}
+
+/// Distances of finite pairs, how many exceed 2, denormals of both sides.
+fn by_bits(e: &Tensor, a: &Tensor) -> (Vec<u64>, u64, [u64; 2]) {
+    let (size, field) = match e.dtype() {
+        DType::F32 => (4, 23),
+        DType::Bf16 => (2, 7),
+        _ => (2, 10),
+    };
+    let sign = 1i64 << (8 * size - 1);
+    let word = |b: &[u8]| b.iter().rev().fold(0i64, |w, &b| w << 8 | b as i64);
+    let finite = |w: i64| (w & (sign - 1)) >> field != (sign - 1) >> field;
+    let denormal = |w: i64| (w & (sign - 1)) >> field == 0 && w & (sign - 1) != 0;
+    let rank = |w: i64| if w & sign == 0 { w } else { -(w & (sign - 1)) };
+    let (e, a) = (e.bytes().unwrap(), a.bytes().unwrap());
+    let (mut u, mut den) = (Vec::new(), [0; 2]);
+    for (x, y) in e.chunks(size).zip(a.chunks(size)) {
+        let (x, y) = (word(x), word(y));
+        den[0] += denormal(x) as u64;
+        den[1] += denormal(y) as u64;
+        if finite(x) && finite(y) {
+            u.push(rank(x).abs_diff(rank(y)));
+        }
+    }
+    let over = u.iter().filter(|&&x| x > 2).count() as u64;
+    (u, over, den)
+}
