@@ -406,7 +406,9 @@ impl Analyzer<'_, '_, '_> {
 
     /// A constant between paired values and `p`, of those that `candidate`
     /// accepts, that explains the whole difference in `f64`: times one number
-    /// it gives what is expected.
+    /// it gives what is expected. Where several do, one that becomes a number
+    /// of few digits, as constants are; never one that is such a number and
+    /// would become another.
     ///
     /// # Errors
     /// As of the interpreter.
@@ -415,6 +417,7 @@ impl Analyzer<'_, '_, '_> {
         p: &Pair,
         candidate: &dyn Fn(NodeId) -> bool,
     ) -> Result<Option<NodeId>, FlowError> {
+        let mut any = None;
         let Some(c) = self.compare(p)? else { return Ok(None) };
         let f = self.runs.fb;
         // The difference from what is expected, everywhere.
@@ -434,7 +437,7 @@ impl Analyzer<'_, '_, '_> {
             if !constant || !candidate(k) || !tried.insert(node.instr) {
                 continue;
             }
-            let mut at = |e: &mut Engine<'_>, by: f64| -> Result<Vec<f64>, FlowError> {
+            let at = |e: &mut Engine<'_>, by: f64| -> Result<Vec<f64>, FlowError> {
                 let mut given = c.given_b.clone();
                 for n in c.sb.nodes.iter().map(|&n| &f.nodes[n as usize]) {
                     let values = f.values.get(n.slots.0 as usize);
@@ -462,14 +465,22 @@ impl Analyzer<'_, '_, '_> {
                 let better = now.len() == zero.len() && size(&now) <= 0.3 * size(&last);
                 last = now;
                 if size(&last) <= 1e-4 * size(&zero) {
-                    return Ok(Some(k));
+                    let v = f.values.get(node.slots.0 as usize).and_then(|v| v.first());
+                    let v = v.map(crate::bound::numbers).unwrap_or_default();
+                    if v.iter().all(|x| few_digits(x * by)) {
+                        return Ok(Some(k));
+                    }
+                    if any.is_none() && !v.iter().all(|x| few_digits(*x)) {
+                        any = Some(k);
+                    }
+                    break;
                 }
                 if !better {
                     break;
                 }
             }
         }
-        Ok(None)
+        Ok(any)
     }
 
     /// Largest error of the node of a slot on its own operands.
@@ -504,6 +515,17 @@ impl Analyzer<'_, '_, '_> {
 /// Several operations: signs may have cancelled.
 fn factor(s: &Segment) -> f64 {
     if s.nodes.len() > 1 { 2.0 } else { 1.0 }
+}
+
+/// Within 1e-6 of a number of at most eight binary or three decimal digits.
+fn few_digits(x: f64) -> bool {
+    if x == 0.0 || !x.is_finite() {
+        return true;
+    }
+    let near = |y: f64| (x - y).abs() <= 1e-6 * x.abs();
+    let binary = 2f64.powf(7.0 - x.abs().log2().floor());
+    let decimal = 10f64.powf(2.0 - x.abs().log10().floor());
+    [binary, decimal].iter().any(|s| near((x * s).round() / s))
 }
 
 /// Every element times a number.

@@ -5,7 +5,7 @@ use crate::bound::{narrow_sum, numbers, roundoff};
 use crate::flow::{Engine, Flow, FlowError, Limits, Node, NodeId, PerDevice, Slot};
 use crate::pairing::{Basis, Pair, Pairs, Places, Runs, placed};
 use crate::values::Values;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use scalify_claim::{Claim, Placement};
 use scalify_interp::{Tensor, Value};
 use scalify_ir::{ArrayShape, InstrId, Module, Opcode, Shape};

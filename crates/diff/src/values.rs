@@ -101,14 +101,14 @@ fn blocks(global: &[i64], local: &[i64]) -> Option<Vec<Vec<u32>>> {
     Some(out)
 }
 
-/// The median magnitude: what differences of small elements are held against,
-/// whatever a few large ones (masks) are.
+/// A magnitude that nine tenths of the elements exceed: what differences of small
+/// elements are held against, whatever large ones (masks) are.
 fn typical(y: &[f64]) -> f64 {
     let mut v: Vec<f64> = y.iter().map(|x| x.abs()).filter(|x| *x > 0.0).collect();
     if v.is_empty() {
         return 0.0;
     }
-    let k = v.len() / 2;
+    let k = v.len() / 10;
     *v.select_nth_unstable_by(k, f64::total_cmp).1
 }
 
@@ -138,16 +138,16 @@ fn plain(v: &[Vec<f64>]) -> bool {
 }
 
 /// Do the operands of the operation that makes `b` speak for `a`: is one of
-/// them a counterpart of `a` itself, or are all counterparts of the operands of
-/// the same operation?
-fn supported(r: &Runs<'_>, of: &[Option<Pair>], b: usize, a: Slot) -> bool {
+/// them a counterpart of `a` itself, or are all but constants counterparts of
+/// the operands of the same operation?
+fn supported(r: &Runs<'_>, of: &[Option<Pair>], made: &[bool], b: usize, a: Slot) -> bool {
     let (x, y) = (r.fa.node_of(a), r.fb.node_of(b as u32));
     let reads = x.reads();
     let same = r.ma.instr(x.instr).opcode == r.mb.instr(y.instr).opcode;
     let pair = |s: &Slot| of[*s as usize].as_ref().map(|p| p.a);
-    let own = y.reads();
-    own.iter().any(|s| pair(s) == Some(a))
-        || same && own.iter().all(|s| pair(s).is_some_and(|a| reads.contains(&a)))
+    let own: Vec<Slot> = y.reads().into_iter().filter(|&s| !made[s as usize]).collect();
+    let all = || own.iter().all(|s| pair(s).is_some_and(|a| reads.contains(&a)));
+    own.iter().any(|s| pair(s) == Some(a)) || same && !own.is_empty() && all()
 }
 
 /// Blocks of one value on all devices.
@@ -292,13 +292,17 @@ impl Values {
             }
             let found = self.find(&t.dims, &y, op, made[b], near && !(all && made[b]));
             let Some((first, _)) = found.first() else { continue };
-            let certain =
-                first.distance <= EQUAL || first.distance <= CLEAR && !self.ambiguous(&found, op);
+            // What is summed over devices has operands without counterparts.
+            let certain = first.distance <= EQUAL
+                || first.distance <= CLEAR
+                    && op.is_collective()
+                    && t.len() > 1
+                    && !self.ambiguous(&found, op);
             let chosen = found.iter().find(|(f, _)| {
-                certain || f.distance <= 3.0 * first.distance && supported(r, of, b, f.slot)
+                certain || f.distance <= 3.0 * first.distance && supported(r, of, &made, b, f.slot)
             });
             let Some((f, blocks)) = chosen else { continue };
-            if t.len() == 1 && !made[b] && f.op != op {
+            if t.len() == 1 && !made[b] && f.op != op && f.distance <= EQUAL {
                 continue;
             }
             let coarsest = roundoff(r.fa.values[f.slot as usize][0].dtype);

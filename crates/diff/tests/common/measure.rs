@@ -183,6 +183,19 @@ pub(crate) fn faults(
                             ))
                         );
                     }
+                    for r in &d.rows {
+                        if r.ratio > 1.0 {
+                            println!(
+                                "    ROW {} = {} {:?} {:?} {:?} {:?}",
+                                d.b.name(&fault.m, d.b.slots[r.pair.b as usize]),
+                                d.a.name(base, d.a.slots[r.pair.a as usize]),
+                                r.pair.basis,
+                                r.kind,
+                                r.ratio,
+                                r.worst
+                            );
+                        }
+                    }
                     println!(
                         "    outputs {:?} notes {:?}",
                         d.outputs.iter().map(|o| (o.kind, o.ratio)).collect::<Vec<_>>(),
