@@ -87,6 +87,9 @@ pub struct Row {
     pub ratio: f64,
     /// Where.
     pub worst: Worst,
+    /// Root mean square of its part that is no rounding (both sides in `f64`),
+    /// over that of the reference.
+    pub apart: f64,
     /// What it is.
     pub kind: Kind,
     /// The operation of the second program that introduces it, if it is not
@@ -314,11 +317,13 @@ impl Analyzer<'_, '_, '_> {
         let (mut square, mut count) = (0f64, 0usize);
         let mut worst = Worst::default();
         let mut function = false;
+        let mut real = 0f64;
         for (device, x) in c.expected.iter().enumerate() {
             let (y, w, limits) = (&c.actual[device], &c.wide[device], &c.bounds[device]);
             for i in 0..x.len() {
                 if x[i].is_finite() {
                     square += x[i] * x[i];
+                    real += (w[i] - x[i]) * (w[i] - x[i]);
                     count += 1;
                 }
                 let e = distance(x[i], y[i]);
@@ -348,6 +353,7 @@ impl Analyzer<'_, '_, '_> {
             }
         };
 
+        let apart = if square > 0.0 && real.is_finite() { (real / square).sqrt() } else { 0.0 };
         let kind = match (ratio > 1.0, function) {
             (false, _) => Kind::Rounding,
             (true, true) => Kind::Function,
@@ -367,6 +373,7 @@ impl Analyzer<'_, '_, '_> {
             accumulated: Error { max: accumulated, relative: relative(accumulated) },
             ratio,
             worst,
+            apart,
             kind,
             blamed,
         }))

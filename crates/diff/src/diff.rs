@@ -416,19 +416,21 @@ pub fn diff(
             row: Some(k),
             by_prover: false,
         });
-    if let Some(b) = blame.as_mut().filter(|b| !versions && b.kind == Kind::Function) {
+    if apart && !versions {
+        // The row at fault, or the first that is not the same over the reals.
+        let at = match &blame {
+            Some(b) if b.kind == Kind::Function => b.row,
+            Some(_) => None,
+            None => rows.iter().position(|r| r.apart > APART),
+        };
         let mut z = Analyzer { runs: &runs, ea: &mut ea, eb: &mut eb, pairs: &pairs, seed: o.seed };
         let known = constants(a, &fa);
         let foreign = |k: NodeId| {
-            let n = &fb.nodes[k as usize];
-            fb.values
-                .get(n.slots.0 as usize)
-                .and_then(|v| v.first())
-                .is_some_and(|t| t.dtype.is_float() && !known.contains(&numbers(t)))
+            constant(b, &fb, &fb.nodes[k as usize]).is_some_and(|c| !known.contains(&c))
         };
-        let row = b.row.map(|k| rows[k].pair.clone());
-        if let Some(k) = row.and_then(|p| z.odd_factor(&p, &foreign).ok().flatten()) {
-            b.node = k;
+        let found = at.and_then(|k| z.odd_factor(&rows[k].pair, &foreign).ok().flatten());
+        if let Some(node) = found {
+            blame = Some(Blame { node, kind: Kind::Function, row: at, by_prover: false });
         }
     }
     let vague = |b: &Option<Blame>, rows: &[Row]| match b {
@@ -484,6 +486,10 @@ pub fn diff(
         names,
     })
 }
+
+/// Relative difference of values that are not the same over the reals: more than
+/// roundings of constants.
+const APART: f64 = 1e-6;
 
 /// The numbers of a float constant.
 fn constant(m: &Module, f: &Flow, n: &Node) -> Option<Vec<f64>> {

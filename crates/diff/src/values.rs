@@ -7,10 +7,11 @@
 //! [`NEAR`] on average.
 
 use crate::bound::{numbers, roundoff};
-use crate::flow::{Flow, Slot};
+use crate::flow::{Flow, PerDevice, Slot};
 use crate::pairing::{Basis, Pair, Places, Runs};
 use rustc_hash::FxHashMap;
-use scalify_ir::{Module, Opcode};
+use scalify_interp::Tensor;
+use scalify_ir::{InstrId, Module, Opcode};
 use std::rc::Rc;
 
 /// Relative distance of elements of equal values.
@@ -137,17 +138,57 @@ fn plain(v: &[Vec<f64>]) -> bool {
     v.iter().flatten().all(|x| Some(x) == first)
 }
 
-/// Do the operands of the operation that makes `b` speak for `a`: is one of
-/// them a counterpart of `a` itself, or are all but constants counterparts of
-/// the operands of the same operation?
+/// Are all operands of the operation that makes `b`, but constants, counterparts
+/// of the operands of the same operation that makes `a`?
 fn supported(r: &Runs<'_>, of: &[Option<Pair>], made: &[bool], b: usize, a: Slot) -> bool {
     let (x, y) = (r.fa.node_of(a), r.fb.node_of(b as u32));
-    let reads = x.reads();
-    let same = r.ma.instr(x.instr).opcode == r.mb.instr(y.instr).opcode;
-    let pair = |s: &Slot| of[*s as usize].as_ref().map(|p| p.a);
-    let own: Vec<Slot> = y.reads().into_iter().filter(|&s| !made[s as usize]).collect();
-    let all = || own.iter().all(|s| pair(s).is_some_and(|a| reads.contains(&a)));
-    own.iter().any(|s| pair(s) == Some(a)) || same && !own.is_empty() && all()
+    let (i, j) = (r.ma.instr(x.instr), r.mb.instr(y.instr));
+    let (reads, own) = (x.reads(), y.reads());
+    if i.opcode != j.opcode || reads.len() != own.len() {
+        return false;
+    }
+    let count = |r: &[PerDevice], s: Slot| r[s as usize].first().map_or(0, Tensor::len);
+    // As many terms: not a part of a sum, a maximum or a product.
+    let whole = |s: Slot, t: Slot| {
+        i.calls.is_empty()
+            || count(r.wa, s) * count(r.wb, b as u32) == count(r.wb, t) * count(r.wa, a)
+    };
+    let sizes = |m: &Module, i: InstrId| crate::bound::terms(m, i, 1);
+    if i.opcode == Opcode::Dot && sizes(r.ma, x.instr) != sizes(r.mb, y.instr) {
+        return false;
+    }
+    let pair = |s: Slot| of[s as usize].as_ref().map(|p| p.a);
+    let fits = |order: &mut dyn Iterator<Item = Slot>| {
+        let mut any = false;
+        let all = own.iter().zip(order).all(|(&t, s)| {
+            any |= !made[t as usize];
+            made[t as usize] || pair(t) == Some(s) && whole(s, t)
+        });
+        all && any
+    };
+    fits(&mut reads.iter().copied()) || own.len() == 2 && fits(&mut reads.iter().rev().copied())
+}
+
+/// An operand of what makes `b` with a counterpart that `b` is near to itself,
+/// as a pair with `b`, and how near.
+fn passed_on(r: &Runs<'_>, of: &[Option<Pair>], b: usize, y: &[Vec<f64>]) -> Option<(Pair, f64)> {
+    let mut best: Option<(Pair, f64)> = None;
+    for s in r.fb.node_of(b as u32).reads() {
+        let Some(p) = of[s as usize].as_ref() else { continue };
+        let x: Vec<Vec<f64>> = r.wa[p.a as usize].iter().map(numbers).collect();
+        let far = y.iter().enumerate().map(|(d, y)| match p.pick(&x, d, 1) {
+            Some(x) if x.len() == y.len() => {
+                let all: Vec<u32> = (0..y.len() as u32).collect();
+                distance(&x, &all, y, typical(y))
+            }
+            _ => f64::INFINITY,
+        });
+        let far = far.fold(0f64, f64::max);
+        if far <= NEAR && best.as_ref().is_none_or(|(_, e)| far < *e) {
+            best = Some((Pair { b: b as u32, basis: Basis::Value, ..p.clone() }, far));
+        }
+    }
+    best
 }
 
 /// Blocks of one value on all devices.
@@ -291,15 +332,24 @@ impl Values {
                 continue;
             }
             let found = self.find(&t.dims, &y, op, made[b], near && !(all && made[b]));
-            let Some((first, _)) = found.first() else { continue };
+            let nearest = found.first().map_or(f64::INFINITY, |x| x.0.distance);
+            if near && nearest > EQUAL && !made[b] {
+                match passed_on(r, of, b, &y) {
+                    Some((p, far)) if far <= 3.0 * nearest => {
+                        of[b] = Some(p);
+                        continue;
+                    }
+                    _ => {}
+                }
+            }
             // What is summed over devices has operands without counterparts.
-            let certain = first.distance <= EQUAL
-                || first.distance <= CLEAR
+            let certain = nearest <= EQUAL
+                || nearest <= CLEAR
                     && op.is_collective()
                     && t.len() > 1
                     && !self.ambiguous(&found, op);
             let chosen = found.iter().find(|(f, _)| {
-                certain || f.distance <= 3.0 * first.distance && supported(r, of, &made, b, f.slot)
+                certain || f.distance <= 3.0 * nearest && supported(r, of, &made, b, f.slot)
             });
             let Some((f, blocks)) = chosen else { continue };
             if t.len() == 1 && !made[b] && f.op != op && f.distance <= EQUAL {
