@@ -471,13 +471,20 @@ impl Analyzer<'_, '_, '_> {
                 let now = at(self.eb, by)?;
                 let better = now.len() == zero.len() && size(&now) <= 0.3 * size(&last);
                 last = now;
-                if size(&last) <= 1e-4 * size(&zero) {
+                // What paired values were rounded by stays.
+                let left = size(&last) / size(&zero);
+                let within = last
+                    .iter()
+                    .zip(c.bounds.iter().flatten())
+                    .all(|(e, limit)| over(e.abs(), *limit) <= 1.0);
+                if left <= 1e-4 || left <= 0.05 && within {
+                    let near = (2.0 * left * (by - 1.0f64).abs()).clamp(1e-6, 1e-4);
                     let v = f.values.get(node.slots.0 as usize).and_then(|v| v.first());
                     let v = v.map(crate::bound::numbers).unwrap_or_default();
-                    if v.iter().all(|x| few_digits(x * by)) {
+                    if v.iter().all(|x| few_digits(x * by, near)) {
                         return Ok(Some(k));
                     }
-                    if any.is_none() && !v.iter().all(|x| few_digits(*x)) {
+                    if any.is_none() && !v.iter().all(|x| few_digits(*x, 1e-6)) {
                         any = Some(k);
                     }
                     break;
@@ -524,12 +531,13 @@ fn factor(s: &Segment) -> f64 {
     if s.nodes.len() > 1 { 2.0 } else { 1.0 }
 }
 
-/// Within 1e-6 of a number of at most eight binary or three decimal digits.
-fn few_digits(x: f64) -> bool {
+/// Relatively `tolerance` from a number of at most eight binary or three decimal
+/// digits.
+fn few_digits(x: f64, tolerance: f64) -> bool {
     if x == 0.0 || !x.is_finite() {
         return true;
     }
-    let near = |y: f64| (x - y).abs() <= 1e-6 * x.abs();
+    let near = |y: f64| (x - y).abs() <= tolerance * x.abs();
     let binary = 2f64.powf(7.0 - x.abs().log2().floor());
     let decimal = 10f64.powf(2.0 - x.abs().log10().floor());
     [binary, decimal].iter().any(|s| near((x * s).round() / s))
