@@ -588,3 +588,18 @@ pub fn unflatten(mut k: usize, dims: &[i64]) -> Vec<i64> {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::few_digits;
+
+    #[test]
+    fn numbers_people_write() {
+        for x in [1.0, 0.125, -3.0, 1e-5, 0.9, 0.999, 1e30, 0.1f32 as f64, 255.0, 0.0] {
+            assert!(few_digits(x, 1e-6), "{x}");
+        }
+        for x in [1.0001, 0.12513, std::f64::consts::PI, 1.0 / 3.0, 4.0016] {
+            assert!(!few_digits(x, 1e-6), "{x}");
+        }
+    }
+}

@@ -417,20 +417,26 @@ pub fn diff(
             by_prover: false,
         });
     if apart && !versions {
-        // The row at fault, or the first that is not the same over the reals.
-        let at = match &blame {
-            Some(b) if b.kind == Kind::Function => b.row,
-            Some(_) => None,
-            None => rows.iter().position(|r| r.apart > APART),
+        // The rows at fault; without any, the first that is not the same over
+        // the reals.
+        let at: Vec<usize> = match &blame {
+            Some(b) if b.kind == Kind::Function => {
+                let failed = rows.iter().enumerate().filter(|x| x.1.kind == Kind::Function);
+                failed.map(|x| x.0).take(EXPLAINED).collect()
+            }
+            Some(_) => Vec::new(),
+            None => rows.iter().position(|r| r.apart > APART).into_iter().collect(),
         };
         let mut z = Analyzer { runs: &runs, ea: &mut ea, eb: &mut eb, pairs: &pairs, seed: o.seed };
         let known = constants(a, &fa);
         let foreign = |k: NodeId| {
             constant(b, &fb, &fb.nodes[k as usize]).is_some_and(|c| !known.contains(&c))
         };
-        let found = at.and_then(|k| z.odd_factor(&rows[k].pair, &foreign).ok().flatten());
-        if let Some(node) = found {
-            blame = Some(Blame { node, kind: Kind::Function, row: at, by_prover: false });
+        let found = at
+            .into_iter()
+            .find_map(|k| Some((z.odd_factor(&rows[k].pair, &foreign).ok().flatten()?, k)));
+        if let Some((node, k)) = found {
+            blame = Some(Blame { node, kind: Kind::Function, row: Some(k), by_prover: false });
         }
     }
     let vague = |b: &Option<Blame>, rows: &[Row]| match b {
@@ -487,6 +493,8 @@ pub fn diff(
     })
 }
 
+/// Rows that a constant may explain.
+const EXPLAINED: usize = 6;
 /// Relative difference of values that are not the same over the reals: more than
 /// roundings of constants.
 const APART: f64 = 1e-6;

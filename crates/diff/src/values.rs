@@ -169,23 +169,35 @@ fn supported(r: &Runs<'_>, of: &[Option<Pair>], made: &[bool], b: usize, a: Slot
     fits(&mut reads.iter().copied()) || own.len() == 2 && fits(&mut reads.iter().rev().copied())
 }
 
-/// An operand of what makes `b` with a counterpart that `b` is near to itself,
-/// as a pair with `b`, and how near.
-fn passed_on(r: &Runs<'_>, of: &[Option<Pair>], b: usize, y: &[Vec<f64>]) -> Option<(Pair, f64)> {
+/// A value that `b` is near to, laid out as an operand of what makes `b` is: the
+/// operand's counterpart itself, or what the same operation makes of it.
+fn in_place(r: &Runs<'_>, of: &[Option<Pair>], b: usize, y: &[Vec<f64>]) -> Option<(Pair, f64)> {
     let mut best: Option<(Pair, f64)> = None;
-    for s in r.fb.node_of(b as u32).reads() {
+    let node = r.fb.node_of(b as u32);
+    let op = r.mb.instr(node.instr).opcode;
+    let all: Vec<u32> = (0..y.first().map_or(0, Vec::len) as u32).collect();
+    for s in node.reads() {
         let Some(p) = of[s as usize].as_ref() else { continue };
-        let x: Vec<Vec<f64>> = r.wa[p.a as usize].iter().map(numbers).collect();
-        let far = y.iter().enumerate().map(|(d, y)| match p.pick(&x, d, 1) {
-            Some(x) if x.len() == y.len() => {
-                let all: Vec<u32> = (0..y.len() as u32).collect();
-                distance(&x, &all, y, typical(y))
-            }
-            _ => f64::INFINITY,
+        let dims = &r.wa[p.a as usize].first()?.dims;
+        let made = r.fa.users[p.a as usize].iter().filter_map(|&u| {
+            let n = r.fa.nodes.get(u as usize)?;
+            let t = r.wa.get(n.slots.0 as usize)?.first()?;
+            let same = r.ma.instr(n.instr).opcode == op && t.dims == *dims && t.dtype.is_float();
+            same.then_some(n.slots.0)
         });
-        let far = far.fold(0f64, f64::max);
-        if far <= NEAR && best.as_ref().is_none_or(|(_, e)| far < *e) {
-            best = Some((Pair { b: b as u32, basis: Basis::Value, ..p.clone() }, far));
+        for a in made.chain([p.a]) {
+            let x: Vec<Vec<f64>> = r.wa[a as usize].iter().map(numbers).collect();
+            let far = y.iter().enumerate().map(|(d, y)| match p.pick(&x, d, 1) {
+                Some(x) if x.len() == y.len() => distance(&x, &all, y, typical(y)),
+                _ => f64::INFINITY,
+            });
+            let far = far.fold(0f64, f64::max);
+            if far <= NEAR && best.as_ref().is_none_or(|(_, e)| far < *e) {
+                let coarsest = roundoff(r.fa.values[a as usize][0].dtype);
+                let places = p.places.clone();
+                let basis = Basis::Value;
+                best = Some((Pair { a, b: b as u32, places, basis, coarsest }, far));
+            }
         }
     }
     best
@@ -333,13 +345,11 @@ impl Values {
             }
             let found = self.find(&t.dims, &y, op, made[b], near && !(all && made[b]));
             let nearest = found.first().map_or(f64::INFINITY, |x| x.0.distance);
-            if near && nearest > EQUAL && !made[b] {
-                match passed_on(r, of, b, &y) {
-                    Some((p, far)) if far <= 3.0 * nearest => {
-                        of[b] = Some(p);
-                        continue;
-                    }
-                    _ => {}
+            if nearest > EQUAL && !made[b] {
+                let limit = if near { 3.0 * nearest } else { EQUAL };
+                if let Some((p, _)) = in_place(r, of, b, &y).filter(|x| x.1 <= limit) {
+                    of[b] = Some(p);
+                    continue;
                 }
             }
             // What is summed over devices has operands without counterparts.
@@ -362,5 +372,36 @@ impl Values {
             });
             of[b] = Some(Pair { a: f.slot, b: b as u32, places, basis: Basis::Value, coarsest });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_row_major() {
+        // A 2 x 4 array in blocks of 2 x 2, and of 1 x 4.
+        assert_eq!(blocks(&[2, 4], &[2, 2]), Some(vec![vec![0, 1, 4, 5], vec![2, 3, 6, 7]]));
+        assert_eq!(blocks(&[2, 4], &[1, 4]), Some(vec![vec![0, 1, 2, 3], vec![4, 5, 6, 7]]));
+        // The same elements in another shape; no whole number of blocks.
+        assert_eq!(blocks(&[2, 2], &[4]), Some(vec![vec![0, 1, 2, 3]]));
+        assert_eq!(blocks(&[4], &[3]), None);
+        assert_eq!(blocks(&[1 << 20], &[1]), None);
+    }
+
+    #[test]
+    fn masks_do_not_hide_what_differs() {
+        let mask = vec![-1e30; 8];
+        let with = |x: f64| [&mask[..], &[x, 1.0, 2.0]].concat();
+        let (x, y) = (with(0.5), with(0.25));
+        let at: Vec<u32> = (0..11).collect();
+        assert!(distance(&x, &at, &y, typical(&y)) > EQUAL);
+        assert_eq!(distance(&x, &at, &x, typical(&x)), 0.0);
+        // Rounding in f64 is no difference.
+        let z: Vec<f64> = x.iter().map(|v| v * (1.0 + 4e-16)).collect();
+        assert_eq!(distance(&z, &at, &x, typical(&x)), 0.0);
+        assert!(distance(&[f64::NAN], &[0], &[1.0], 1.0).is_infinite());
+        assert!(distance(&[], &[0], &[1.0], 1.0).is_infinite());
     }
 }

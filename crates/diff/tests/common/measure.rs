@@ -159,49 +159,6 @@ pub(crate) fn faults(
                     row.map(|r| &r.worst),
                     fault.names
                 );
-                if std::env::var("ROWS").is_ok() {
-                    let near = |n: &str| fault.names.iter().any(|x| x == n);
-                    for (k, node) in d.b.nodes.iter().enumerate() {
-                        let i = node.instr;
-                        let reads = |i: InstrId| {
-                            fault.m.instr(i).operands.iter().any(|&o| near(fault.m.name_of(o)))
-                        };
-                        if !near(fault.m.name_of(i)) && !reads(i) {
-                            continue;
-                        }
-                        let row = d.rows.iter().find(|r| r.pair.b == node.slots.0);
-                        println!(
-                            "    {} {:?}: {:?}",
-                            d.b.name(&fault.m, k as u32),
-                            fault.m.instr(i).opcode,
-                            row.map(|r| (
-                                d.a.name(base, d.a.slots[r.pair.a as usize]),
-                                r.pair.basis,
-                                r.kind,
-                                r.ratio,
-                                r.pair.coarsest
-                            ))
-                        );
-                    }
-                    for r in &d.rows {
-                        if r.ratio > 1.0 {
-                            println!(
-                                "    ROW {} = {} {:?} {:?} {:?} {:?}",
-                                d.b.name(&fault.m, d.b.slots[r.pair.b as usize]),
-                                d.a.name(base, d.a.slots[r.pair.a as usize]),
-                                r.pair.basis,
-                                r.kind,
-                                r.ratio,
-                                r.worst
-                            );
-                        }
-                    }
-                    println!(
-                        "    outputs {:?} notes {:?}",
-                        d.outputs.iter().map(|o| (o.kind, o.ratio)).collect::<Vec<_>>(),
-                        d.notes
-                    );
-                }
             }
         }
         out.push((kind, count));
