@@ -9,9 +9,9 @@
 use crate::bound::{numbers, roundoff};
 use crate::flow::{Flow, PerDevice, Slot};
 use crate::pairing::{Basis, Pair, Places, Runs};
-use rustc_hash::FxHashMap;
 use scalify_interp::Tensor;
 use scalify_ir::{InstrId, Module, Opcode};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// Relative distance of elements of equal values.
@@ -214,18 +214,18 @@ struct Found {
 
 /// Values of the first program by dimensions without those of size 1.
 pub struct Values {
-    by_dims: FxHashMap<Vec<i64>, Vec<Known>>,
+    by_dims: BTreeMap<Vec<i64>, Vec<Known>>,
     work: usize,
 }
 
 impl Values {
     /// All values of the first program that can be recognised.
     pub fn new(r: &Runs<'_>) -> Self {
-        let mut by_dims: FxHashMap<Vec<i64>, Vec<Known>> = FxHashMap::default();
+        let mut by_dims: BTreeMap<Vec<i64>, Vec<Known>> = BTreeMap::new();
         let made = fixed(r.ma, r.fa);
         for (s, v) in r.wa.iter().enumerate() {
             let [t] = &v[..] else { continue };
-            if !t.dtype.is_float() || t.len() == 0 || t.len() > MAX_ELEMENTS {
+            if !t.dtype.is_float() || t.is_empty() || t.len() > MAX_ELEMENTS {
                 continue;
             }
             let op = r.ma.instr(r.fa.node_of(s as u32).instr).opcode;
@@ -333,7 +333,9 @@ impl Values {
                 continue;
             }
             let v = &r.wb[b];
-            let Some(t) = v.first().filter(|t| t.dtype.is_float() && t.len() > 0) else { continue };
+            let Some(t) = v.first().filter(|t| t.dtype.is_float() && !t.is_empty()) else {
+                continue;
+            };
             let op = r.mb.instr(r.fb.node_of(b as u32).instr).opcode;
             if matches!(op, Opcode::Constant | Opcode::Parameter) {
                 continue;
@@ -392,7 +394,7 @@ mod tests {
 
     #[test]
     fn masks_do_not_hide_what_differs() {
-        let mask = vec![-1e30; 8];
+        let mask = [-1e30; 8];
         let with = |x: f64| [&mask[..], &[x, 1.0, 2.0]].concat();
         let (x, y) = (with(0.5), with(0.25));
         let at: Vec<u32> = (0..11).collect();
