@@ -98,18 +98,21 @@ fn planting(
         }
     }
     println!(
-        "{:10} {:12} {:>8} {:>6} {:>6} {:>7}",
-        "module", "fault", "planted", "above", "named", "others"
+        "{:10} {:12} {:>8} {:>6} {:>6} {:>6} {:>7}",
+        "module", "fault", "planted", "inert", "above", "named", "others"
     );
     let mut all = Planting::default();
     for ((form, kind), p) in &total {
-        println!("{form:10} {kind:12} {:8} {:6} {:6} {:7}", p.planted, p.above, p.named, p.other);
+        println!(
+            "{form:10} {kind:12} {:8} {:6} {:6} {:6} {:7}",
+            p.planted, p.inert, p.above, p.named, p.other
+        );
         all.add(p);
     }
     let share = 100.0 * all.named as f64 / all.above.max(1) as f64;
     println!(
-        "all: {} planted, {} above the bound, {} named ({share:.2} %), {} another named, {} below the bound named",
-        all.planted, all.above, all.named, all.other, all.below_named
+        "all: {} planted, {} inert, {} above the bound, {} named ({share:.2} %), {} another named, {} below the bound named, {} below another named",
+        all.planted, all.inert, all.above, all.named, all.other, all.below_named, all.below_other
     );
     Ok(())
 }

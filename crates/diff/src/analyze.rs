@@ -15,11 +15,12 @@
 //! program's counted as its own. Segments of several operations are evaluated
 //! with these roundings put in with random signs.
 
-use crate::bound::{self, allowance, numbers, roundoff};
-use crate::flow::{Engine, FlowError, Mode, Node, NodeId, PerDevice, Slot, Sym};
+use crate::bound::{self, roundoff};
+use crate::flow::{Engine, FlowError, Mode, Node, NodeId, PerDevice, Slot};
 use crate::pairing::{Basis, Pair, Pairs, Runs};
+use crate::segment::{Known, Noise, Segment, all_numbers, evaluate, segment, spread};
 use rustc_hash::{FxHashMap, FxHashSet};
-use scalify_interp::{Tensor, Value};
+use scalify_interp::Tensor;
 use scalify_ir::{ArrayShape, Opcode};
 use scalify_refute::random::Random;
 use serde::Serialize;
@@ -86,6 +87,9 @@ pub struct Row {
     pub ratio: f64,
     /// Where.
     pub worst: Worst,
+    /// Root mean square of its part that is no rounding (both sides in `f64`),
+    /// over that of the reference.
+    pub apart: f64,
     /// What it is.
     pub kind: Kind,
     /// The operation of the second program that introduces it, if it is not
@@ -93,199 +97,51 @@ pub struct Row {
     pub blamed: Option<NodeId>,
 }
 
-/// Values of some slots.
-type Known = FxHashMap<Slot, PerDevice>;
+/// Both sides of a pair, executed on the first program's values; numbers per
+/// device of the second program.
+pub struct Compared {
+    /// The first program's value in `f64`.
+    pub expected: Vec<Vec<f64>>,
+    /// What rounding may do.
+    pub bounds: Vec<Vec<f64>>,
+    /// The second program's value in its types.
+    pub actual: Vec<Vec<f64>>,
+    /// The same in `f64`.
+    pub wide: Vec<Vec<f64>>,
+    /// Coarsest unit roundoff of the first program here.
+    pub coarsest: f64,
+    width: usize,
+    sb: Segment,
+    given_b: Known,
+}
+
+impl Compared {
+    /// Largest error of `actual` over the bound.
+    pub fn ratio(&self, actual: &[Vec<f64>]) -> f64 {
+        let mut top = 0f64;
+        for ((x, y), limits) in self.expected.iter().zip(actual).zip(&self.bounds) {
+            for ((x, y), limit) in x.iter().zip(y).zip(limits) {
+                top = top.max(over(distance(*x, *y), *limit));
+            }
+        }
+        top
+    }
+}
 
 /// Both programs, ready to execute parts.
-pub struct Analyzer<'r, 'm> {
+pub struct Analyzer<'r, 'm, 'n> {
     /// The runs.
     pub runs: &'r Runs<'r>,
     /// Engine of the first program.
     pub ea: &'r mut Engine<'m>,
     /// Engine of the second program.
-    pub eb: &'r mut Engine<'m>,
+    pub eb: &'r mut Engine<'n>,
     /// The pairs.
     pub pairs: &'r Pairs,
     /// Seed of the signs.
     pub seed: u64,
 }
-
-/// Nodes between a slot and values that are given, in the order of execution.
-struct Segment {
-    nodes: Vec<NodeId>,
-    cut: Vec<Slot>,
-}
-
-fn segment(
-    nodes: &[Node],
-    made_by: &[NodeId],
-    target: Slot,
-    max: usize,
-    stop: &dyn Fn(Slot) -> bool,
-) -> Option<Segment> {
-    let mut seen: FxHashSet<NodeId> = FxHashSet::default();
-    let mut cut: FxHashSet<Slot> = FxHashSet::default();
-    let mut stack = vec![made_by[target as usize]];
-    while let Some(n) = stack.pop() {
-        if !seen.insert(n) {
-            continue;
-        }
-        if seen.len() > max {
-            return None;
-        }
-        for s in nodes[n as usize].reads() {
-            if stop(s) {
-                cut.insert(s);
-            } else {
-                stack.push(made_by[s as usize]);
-            }
-        }
-    }
-    let mut nodes: Vec<NodeId> = seen.into_iter().collect();
-    nodes.sort_unstable();
-    let mut cut: Vec<Slot> = cut.into_iter().collect();
-    cut.sort_unstable();
-    Some(Segment { nodes, cut })
-}
-
-fn all_numbers(v: &PerDevice) -> Vec<Vec<f64>> {
-    let mut out: Vec<Vec<f64>> = Vec::with_capacity(v.len());
-    for (k, t) in v.iter().enumerate() {
-        match v[..k].iter().position(|u| u.data.same(&t.data)) {
-            Some(j) => out.push(out[j].clone()),
-            None => out.push(numbers(t)),
-        }
-    }
-    out
-}
-
-/// What a node's operations may add, put in with random signs.
-struct Noise<'n> {
-    random: &'n mut Random,
-    coarsest: f64,
-    /// Allowances by node, worked out once.
-    cache: &'n mut FxHashMap<NodeId, Vec<Vec<Vec<f64>>>>,
-}
-
-fn disturbed(t: &Tensor, by: &[f64], r: &mut Random) -> Tensor {
-    let mut v = numbers(t);
-    // An infinity has no roundings.
-    for (x, e) in v.iter_mut().zip(by).filter(|(x, e)| x.is_finite() && e.is_finite()) {
-        *x += if r.bits() & 1 == 0 { *e } else { -*e };
-    }
-    let dims = t.dims.iter().copied();
-    let new = if t.dtype.is_float() {
-        Tensor::from_vec(t.dtype, dims, v)
-    } else if t.dtype.is_complex() {
-        let c: Vec<scalify_interp::complex::Complex<f64>> = v
-            .chunks_exact(2)
-            .map(|c| scalify_interp::complex::Complex { re: c[0], im: c[1] })
-            .collect();
-        Tensor::from_vec(t.dtype, dims, c)
-    } else {
-        None
-    };
-    new.unwrap_or_else(|| t.clone())
-}
-
-/// Executes a segment. `mode` per node.
-fn evaluate(
-    e: &mut Engine<'_>,
-    flow: &crate::flow::Flow,
-    s: &Segment,
-    given: &Known,
-    mode: &dyn Fn(NodeId) -> Mode,
-    mut noise: Option<Noise<'_>>,
-) -> Result<Known, FlowError> {
-    let mut known: Known = FxHashMap::default();
-    for &k in &s.nodes {
-        let node = &flow.nodes[k as usize];
-        if e.is_input(node) {
-            for x in node.slots.0..node.slots.1 {
-                let v = given.get(&x).unwrap_or(&flow.values[x as usize]);
-                known.insert(x, v.clone());
-            }
-            continue;
-        }
-        let get = |x: Slot| {
-            given.get(&x).or_else(|| known.get(&x)).or_else(|| flow.values.get(x as usize)).cloned()
-        };
-        let mut out = e.node(node, mode(k), &get)?;
-        if let Some(n) = &mut noise {
-            let by = match n.cache.get(&k) {
-                Some(b) => b.clone(),
-                None => {
-                    let ops = operands(node, e.devices, &get)?;
-                    let b = allowance(e, node, &ops, &out, n.coarsest)?;
-                    n.cache.insert(k, b.clone());
-                    b
-                }
-            };
-            for (per, by) in out.iter_mut().zip(&by) {
-                // Devices that share a value share its roundings.
-                let mut new: Vec<Tensor> = Vec::with_capacity(per.len());
-                for d in 0..per.len() {
-                    match per[..d].iter().position(|t| t.data.same(&per[d].data)) {
-                        Some(j) => new.push(new[j].clone()),
-                        None => new.push(disturbed(&per[d], &by[d], n.random)),
-                    }
-                }
-                *per = new;
-            }
-        }
-        for (x, v) in (node.slots.0..node.slots.1).zip(out) {
-            known.insert(x, v);
-        }
-    }
-    Ok(known)
-}
-
-fn operands(
-    node: &Node,
-    devices: usize,
-    get: &dyn Fn(Slot) -> Option<PerDevice>,
-) -> Result<Vec<Vec<Value>>, FlowError> {
-    fn one(s: &Sym, n: usize, get: &dyn Fn(Slot) -> Option<PerDevice>) -> Option<Vec<Value>> {
-        match s {
-            Sym::Slot(x) => Some(get(*x)?.into_iter().map(Value::Tensor).collect()),
-            Sym::Token => Some(vec![Value::Token; n]),
-            Sym::Tuple(t) => {
-                let p: Vec<Vec<Value>> = t.iter().map(|s| one(s, n, get)).collect::<Option<_>>()?;
-                let at = |d: usize| Value::Tuple(p.iter().map(|p| p[d].clone()).collect());
-                Some((0..n).map(at).collect())
-            }
-        }
-    }
-    let v: Option<Vec<_>> = node.operands.iter().map(|s| one(s, devices, get)).collect();
-    v.ok_or_else(|| FlowError::Limit("an operand is not known".into()))
-}
-
-/// Largest differences of two disturbed evaluations from the undisturbed one.
-fn spread(base: &[Vec<f64>], runs: &[Vec<Vec<f64>>]) -> Vec<Vec<f64>> {
-    base.iter()
-        .enumerate()
-        .map(|(d, x)| {
-            x.iter()
-                .enumerate()
-                .map(|(i, x)| {
-                    runs.iter().fold(0f64, |m, r| {
-                        let y = r.get(d).and_then(|r| r.get(i)).copied().unwrap_or(f64::NAN);
-                        let e = (y - x).abs();
-                        if y == *x || y.is_nan() && x.is_nan() {
-                            m
-                        } else if e.is_nan() {
-                            f64::INFINITY
-                        } else {
-                            m.max(e)
-                        }
-                    })
-                })
-                .collect()
-        })
-        .collect()
-}
-
-impl Analyzer<'_, '_> {
+impl Analyzer<'_, '_, '_> {
     /// Rows of all pairs, until the time is up; whether it was.
     pub fn rows(&mut self, time: Duration) -> (Vec<Row>, bool) {
         let start = Instant::now();
@@ -311,18 +167,24 @@ impl Analyzer<'_, '_> {
         (k, &self.runs.fb.nodes[k as usize])
     }
 
-    /// One pair; `None` if it cannot be compared.
-    fn row(&mut self, p: &Pair) -> Result<Option<Row>, FlowError> {
-        let r = self.runs;
-        let of = &self.pairs.of;
+    /// Nodes of the second program that lead from paired values to `b`.
+    pub fn between(&self, b: Slot) -> Option<Vec<NodeId>> {
+        self.segment_b(b).map(|s| s.nodes)
+    }
+
+    fn segment_b(&self, b: Slot) -> Option<Segment> {
+        let (of, f) = (&self.pairs.of, self.runs.fb);
         let stop = |s: Slot| of[s as usize].is_some();
-        let Some(sb) = segment(&r.fb.nodes, &r.fb.slots, p.b, 4 * MAX_SEGMENT, &stop) else {
-            return Ok(None);
-        };
-        // Values on the cut, in both programs.
+        segment(&f.nodes, &f.slots, b, 4 * MAX_SEGMENT, &stop)
+    }
+
+    /// The first program's values where a segment of the second one begins,
+    /// as both hold them; `None` if they do not fit.
+    fn given(&self, sb: &Segment) -> Option<(Known, Known)> {
+        let r = self.runs;
         let (mut given_a, mut given_b): (Known, Known) = Default::default();
         for &s in &sb.cut {
-            let Some(q) = &of[s as usize] else { continue };
+            let Some(q) = &self.pairs.of[s as usize] else { continue };
             let own = &r.fb.values[s as usize][0];
             let shape = ArrayShape::new(own.dtype, own.dims.iter().copied());
             let mut a = r.fa.values[q.a as usize].clone();
@@ -330,27 +192,36 @@ impl Analyzer<'_, '_> {
                 // A coarser type here: both start from what it holds.
                 a = a.iter().map(|t| coarse(t, own)).collect();
             }
-            let Some(v) = q.carry(&a, &shape, self.eb.devices) else { return Ok(None) };
-            given_b.insert(s, v);
+            given_b.insert(s, q.carry(&a, &shape, self.eb.devices)?);
             given_a.insert(q.a, a);
         }
-        let from = |s: Slot| given_a.contains_key(&s);
-        let sa = if given_a.contains_key(&p.a) {
-            Segment { nodes: Vec::new(), cut: vec![p.a] }
-        } else {
-            let whole = segment(&r.fa.nodes, &r.fa.slots, p.a, MAX_SEGMENT, &from);
-            match whole {
-                Some(s) => s,
-                None => {
-                    let paired: FxHashSet<Slot> = of.iter().flatten().map(|p| p.a).collect();
-                    let near = |s: Slot| from(s) || s != p.a && paired.contains(&s);
-                    match segment(&r.fa.nodes, &r.fa.slots, p.a, MAX_SEGMENT, &near) {
-                        Some(s) => s,
-                        None => return Ok(None),
-                    }
-                }
-            }
-        };
+        Some((given_a, given_b))
+    }
+
+    /// What computes `a` in the first program, from values that are given or,
+    /// if that is too much, from any that are paired.
+    fn segment_a(&self, a: Slot, given: &Known) -> Option<Segment> {
+        if given.contains_key(&a) {
+            return Some(Segment { nodes: Vec::new(), cut: vec![a] });
+        }
+        let f = self.runs.fa;
+        let from = |s: Slot| given.contains_key(&s);
+        segment(&f.nodes, &f.slots, a, MAX_SEGMENT, &from).or_else(|| {
+            let paired: FxHashSet<Slot> = self.pairs.of.iter().flatten().map(|p| p.a).collect();
+            let near = |s: Slot| from(s) || s != a && paired.contains(&s);
+            segment(&f.nodes, &f.slots, a, MAX_SEGMENT, &near)
+        })
+    }
+
+    /// Executes both sides of a pair; `None` if it cannot be compared.
+    ///
+    /// # Errors
+    /// As of the interpreter.
+    pub fn compare(&mut self, p: &Pair) -> Result<Option<Compared>, FlowError> {
+        let r = self.runs;
+        let Some(sb) = self.segment_b(p.b) else { return Ok(None) };
+        let Some((given_a, given_b)) = self.given(&sb) else { return Ok(None) };
+        let Some(sa) = self.segment_a(p.a, &given_a) else { return Ok(None) };
         let type_a = r.fa.values[p.a as usize][0].dtype;
         let mut coarsest = p.coarsest.max(roundoff(type_a));
         for &n in &sa.nodes {
@@ -400,13 +271,9 @@ impl Analyzer<'_, '_> {
         }
         let nb = spread(&xb, &runs);
 
-        let tb = &r.fb.values[p.b as usize][0];
-        let width = scalify_refute::compare::width(tb.dtype);
+        let width = scalify_refute::compare::width(r.fb.values[p.b as usize][0].dtype);
         let (fa, fb) = (factor(&sa), factor(&sb));
-        let (mut top, mut ratio) = (0f64, 0f64);
-        let (mut square, mut count) = (0f64, 0usize);
-        let mut worst = Worst::default();
-        let mut function = false;
+        let u = if exact { 0.0 } else { coarsest };
         let mut expected: Vec<Vec<f64>> = Vec::new();
         let mut bounds: Vec<Vec<f64>> = Vec::new();
         for d in 0..self.eb.devices {
@@ -416,40 +283,64 @@ impl Analyzer<'_, '_> {
                 if na.iter().all(Vec::is_empty) { Some(Vec::new()) } else { p.pick(&na, d, width) },
             );
             let (Some(x), Some(own), Some(na)) = need else { return Ok(None) };
-            let (y, w, nb) = (&yb[d], &xb[d], &nb[d]);
-            if x.len() != y.len() {
+            if x.len() != yb[d].len() {
                 return Ok(None);
             }
-            let mut limits = Vec::with_capacity(x.len());
+            let limit = |(i, x): (usize, &f64)| {
+                let size = if x.is_finite() { x.abs() } else { 0.0 };
+                let na = na.get(i).copied().unwrap_or(0.0);
+                fa * na + fb * nb[d][i] + 4.0 * own[i] + 2.0 * u * size
+            };
+            bounds.push(x.iter().enumerate().map(limit).collect());
+            expected.push(x);
+        }
+        Ok(Some(Compared { expected, bounds, actual: yb, wide: xb, coarsest, sb, given_b, width }))
+    }
+
+    /// The second program's value of a pair, in its types, from the first
+    /// program's values; per device. `None` if it cannot be executed so.
+    ///
+    /// # Errors
+    /// As of the interpreter.
+    pub fn actual(&mut self, p: &Pair) -> Result<Option<Vec<Vec<f64>>>, FlowError> {
+        let Some(sb) = self.segment_b(p.b) else { return Ok(None) };
+        let Some((_, given)) = self.given(&sb) else { return Ok(None) };
+        let y = evaluate(self.eb, self.runs.fb, &sb, &given, &|_| Mode::Plain, None)?;
+        Ok(y.get(&p.b).map(all_numbers))
+    }
+
+    /// One pair; `None` if it cannot be compared.
+    fn row(&mut self, p: &Pair) -> Result<Option<Row>, FlowError> {
+        let Some(c) = self.compare(p)? else { return Ok(None) };
+        let dims = self.runs.fb.values[p.b as usize][0].dims.clone();
+        let (mut top, mut ratio) = (0f64, 0f64);
+        let (mut square, mut count) = (0f64, 0usize);
+        let mut worst = Worst::default();
+        let mut function = false;
+        let mut real = 0f64;
+        for (device, x) in c.expected.iter().enumerate() {
+            let (y, w, limits) = (&c.actual[device], &c.wide[device], &c.bounds[device]);
             for i in 0..x.len() {
-                let u = if exact { 0.0 } else { coarsest };
-                let size = if x[i].is_finite() { x[i].abs() } else { 0.0 };
-                let limit = fa * na.get(i).copied().unwrap_or(0.0)
-                    + fb * nb[i]
-                    + 4.0 * own[i]
-                    + 2.0 * u * size;
-                limits.push(limit);
                 if x[i].is_finite() {
                     square += x[i] * x[i];
+                    real += (w[i] - x[i]) * (w[i] - x[i]);
                     count += 1;
                 }
                 let e = distance(x[i], y[i]);
-                let q = over(e, limit);
+                let q = over(e, limits[i]);
                 top = top.max(e);
                 if q > ratio || worst.index.is_empty() && q > 0.0 && ratio == 0.0 {
                     ratio = q;
                     worst = Worst {
-                        device: d,
-                        index: unflatten(i / width, &tb.dims),
+                        device,
+                        index: unflatten(i / c.width, &dims),
                         expected: x[i],
                         actual: y[i],
-                        bound: limit,
+                        bound: limits[i],
                     };
                 }
-                function |= over(distance(x[i], w[i]), limit) > 1.0;
+                function |= over(distance(x[i], w[i]), limits[i]) > 1.0;
             }
-            expected.push(x);
-            bounds.push(limits);
         }
         let rms = if count > 0 { (square / count as f64).sqrt() } else { 0.0 };
         let relative = |e: f64| {
@@ -462,6 +353,7 @@ impl Analyzer<'_, '_> {
             }
         };
 
+        let apart = if square > 0.0 && real.is_finite() { (real / square).sqrt() } else { 0.0 };
         let kind = match (ratio > 1.0, function) {
             (false, _) => Kind::Rounding,
             (true, true) => Kind::Function,
@@ -469,11 +361,11 @@ impl Analyzer<'_, '_> {
         };
         let blamed = match kind {
             Kind::Rounding => None,
-            Kind::Precision => Some(self.coarse_operation(p, &sb, &given_b, coarsest, &xb)?),
+            Kind::Precision => Some(self.coarse_operation(p, &c)?),
             Kind::Function => Some(self.node_b(p.b).0),
         };
         let local = self.local(p.b)?;
-        let accumulated = self.accumulated(p, width).unwrap_or(f64::NAN);
+        let accumulated = self.accumulated(p, c.width).unwrap_or(f64::NAN);
         Ok(Some(Row {
             pair: p.clone(),
             local: Error { max: local, relative: relative(local) },
@@ -481,6 +373,7 @@ impl Analyzer<'_, '_> {
             accumulated: Error { max: accumulated, relative: relative(accumulated) },
             ratio,
             worst,
+            apart,
             kind,
             blamed,
         }))
@@ -488,14 +381,8 @@ impl Analyzer<'_, '_> {
 
     /// The operation of a segment whose own rounding does most beyond what
     /// `coarsest` allows it.
-    fn coarse_operation(
-        &mut self,
-        p: &Pair,
-        s: &Segment,
-        given: &Known,
-        coarsest: f64,
-        x: &[Vec<f64>],
-    ) -> Result<NodeId, FlowError> {
+    fn coarse_operation(&mut self, p: &Pair, c: &Compared) -> Result<NodeId, FlowError> {
+        let (s, given, coarsest, x) = (&c.sb, &c.given_b, c.coarsest, &c.wide);
         let last = self.node_b(p.b).0;
         if s.nodes.len() < 2 {
             return Ok(last);
@@ -522,6 +409,92 @@ impl Analyzer<'_, '_> {
             }
         }
         Ok(best.1)
+    }
+
+    /// A constant between paired values and `p`, of those that `candidate`
+    /// accepts, that explains the whole difference in `f64`: times one number
+    /// it gives what is expected. Where several do, one that becomes a number
+    /// of few digits, as constants are; never one that is such a number and
+    /// would become another.
+    ///
+    /// # Errors
+    /// As of the interpreter.
+    pub fn odd_factor(
+        &mut self,
+        p: &Pair,
+        candidate: &dyn Fn(NodeId) -> bool,
+    ) -> Result<Option<NodeId>, FlowError> {
+        let mut any = None;
+        let Some(c) = self.compare(p)? else { return Ok(None) };
+        let f = self.runs.fb;
+        // The difference from what is expected, everywhere.
+        let far = |y: &[Vec<f64>]| -> Vec<f64> {
+            let y = y.iter().flatten();
+            y.zip(c.expected.iter().flatten()).map(|(y, x)| y - x).collect()
+        };
+        let size = |v: &[f64]| scalify_refute::compare::rms(v.iter().copied());
+        let zero = far(&c.wide);
+        if zero.iter().any(|x| !x.is_finite()) || size(&zero) == 0.0 {
+            return Ok(None);
+        }
+        let mut tried: FxHashSet<scalify_ir::InstrId> = FxHashSet::default();
+        for &k in &c.sb.nodes {
+            let node = &f.nodes[k as usize];
+            let constant = self.eb.module.instr(node.instr).opcode == Opcode::Constant;
+            if !constant || !candidate(k) || !tried.insert(node.instr) {
+                continue;
+            }
+            let at = |e: &mut Engine<'_>, by: f64| -> Result<Vec<f64>, FlowError> {
+                let mut given = c.given_b.clone();
+                for n in c.sb.nodes.iter().map(|&n| &f.nodes[n as usize]) {
+                    let values = f.values.get(n.slots.0 as usize);
+                    let Some(v) = values.filter(|_| n.instr == node.instr) else { continue };
+                    given.insert(n.slots.0, v.iter().map(|t| times(t, by)).collect());
+                }
+                let y = evaluate(e, f, &c.sb, &given, &|_| Mode::Wide, None)?;
+                Ok(y.get(&p.b).map(|y| far(&all_numbers(y))).unwrap_or_default())
+            };
+            let (mut by, mut last, step) = (1.0, zero.clone(), 1e-4);
+            for _ in 0..4 {
+                let next = at(self.eb, by * (1.0 + step))?;
+                if next.len() != last.len() {
+                    break;
+                }
+                let slope: Vec<f64> =
+                    next.iter().zip(&last).map(|(n, l)| (n - l) / (by * step)).collect();
+                let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+                let square = dot(&slope, &slope);
+                if !square.is_finite() || square == 0.0 {
+                    break;
+                }
+                by -= dot(&slope, &last) / square;
+                let now = at(self.eb, by)?;
+                let better = now.len() == zero.len() && size(&now) <= 0.3 * size(&last);
+                last = now;
+                // What paired values were rounded by stays.
+                let left = size(&last) / size(&zero);
+                let within = last
+                    .iter()
+                    .zip(c.bounds.iter().flatten())
+                    .all(|(e, limit)| over(e.abs(), *limit) <= 1.0);
+                if left <= 1e-4 || left <= 0.05 && within {
+                    let near = (2.0 * left * (by - 1.0f64).abs()).clamp(1e-6, 1e-4);
+                    let v = f.values.get(node.slots.0 as usize).and_then(|v| v.first());
+                    let v = v.map(crate::bound::numbers).unwrap_or_default();
+                    if v.iter().all(|x| few_digits(x * by, near)) {
+                        return Ok(Some(k));
+                    }
+                    if any.is_none() && !v.iter().all(|x| few_digits(*x, 1e-6)) {
+                        any = Some(k);
+                    }
+                    break;
+                }
+                if !better {
+                    break;
+                }
+            }
+        }
+        Ok(any)
     }
 
     /// Largest error of the node of a slot on its own operands.
@@ -556,6 +529,24 @@ impl Analyzer<'_, '_> {
 /// Several operations: signs may have cancelled.
 fn factor(s: &Segment) -> f64 {
     if s.nodes.len() > 1 { 2.0 } else { 1.0 }
+}
+
+/// Relatively `tolerance` from a number of at most eight binary or three decimal
+/// digits.
+fn few_digits(x: f64, tolerance: f64) -> bool {
+    if x == 0.0 || !x.is_finite() {
+        return true;
+    }
+    let near = |y: f64| (x - y).abs() <= tolerance * x.abs();
+    let binary = 2f64.powf(7.0 - x.abs().log2().floor());
+    let decimal = 10f64.powf(2.0 - x.abs().log10().floor());
+    [binary, decimal].iter().any(|s| near((x * s).round() / s))
+}
+
+/// Every element times a number.
+fn times(t: &Tensor, by: f64) -> Tensor {
+    let v = t.to_f64().iter().map(|x| x * by).collect();
+    Tensor::from_vec(t.dtype, t.dims.iter().copied(), v).unwrap_or_else(|| t.clone())
 }
 
 /// `t` rounded to the coarser type of `like`, as its own type.
@@ -596,4 +587,19 @@ pub fn unflatten(mut k: usize, dims: &[i64]) -> Vec<i64> {
         k /= n;
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::few_digits;
+
+    #[test]
+    fn numbers_people_write() {
+        for x in [1.0, 0.125, -3.0, 1e-5, 0.9, 0.999, 1e30, 0.1f32 as f64, 255.0, 0.0] {
+            assert!(few_digits(x, 1e-6), "{x}");
+        }
+        for x in [1.0001, 0.12513, std::f64::consts::PI, 1.0 / 3.0, 4.0016] {
+            assert!(!few_digits(x, 1e-6), "{x}");
+        }
+    }
 }

@@ -111,7 +111,7 @@ pub fn moves(op: Opcode) -> bool {
 }
 
 /// The number of terms of a sum, if the operation is one.
-fn terms(m: &Module, i: InstrId, devices: usize) -> Option<f64> {
+pub(crate) fn terms(m: &Module, i: InstrId, devices: usize) -> Option<f64> {
     use Opcode::*;
     let ins = m.instr(i);
     let dims = |k: usize| ins.operands.get(k).and_then(|&o| m.array(o)).map(|a| &a.dims[..]);

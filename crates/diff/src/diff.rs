@@ -4,7 +4,8 @@ use crate::analyze::{Analyzer, Kind, Row, Worst, distance, unflatten};
 use crate::bound::{narrow_sum, numbers, roundoff};
 use crate::flow::{Engine, Flow, FlowError, Limits, Node, NodeId, PerDevice, Slot};
 use crate::pairing::{Basis, Pair, Pairs, Places, Runs, placed};
-use rustc_hash::{FxHashMap, FxHashSet};
+use crate::values::Values;
+use rustc_hash::FxHashSet;
 use scalify_claim::{Claim, Placement};
 use scalify_interp::{Tensor, Value};
 use scalify_ir::{ArrayShape, InstrId, Module, Opcode, Shape};
@@ -189,17 +190,60 @@ pub fn base_arguments(base: &Module, p: &Problem, x: &Inputs) -> Option<Vec<Vec<
     evaluate::dist_arguments(base, &own, &[], x)
 }
 
-/// Compares `b` with `a` on `inputs`, or on inputs drawn.
+/// Both programs, run and paired.
+pub struct Prepared<'m> {
+    /// The first program.
+    pub a: &'m Module,
+    /// The second program.
+    pub b: &'m Module,
+    /// Inputs, outputs and devices.
+    pub problem: Problem,
+    /// The inputs.
+    pub inputs: Inputs,
+    /// Engine of the first program.
+    pub ea: Engine<'m>,
+    /// Engine of the second program.
+    pub eb: Engine<'m>,
+    /// The first program's run.
+    pub fa: Flow,
+    /// The second program's run.
+    pub fb: Flow,
+    /// The first program's slots in `f64`.
+    pub wa: Vec<PerDevice>,
+    /// The second program's slots in `f64`.
+    pub wb: Vec<PerDevice>,
+    /// The pairs.
+    pub pairs: Pairs,
+    /// Arguments of the second program per device.
+    pub args_b: Vec<Vec<Value>>,
+    /// Replicas and partitions of the second program.
+    pub topology_b: (usize, usize),
+    outputs: Vec<Output>,
+    /// The outputs differ over the reals.
+    pub apart: bool,
+    coarse: Option<scalify_refute::search::Precision>,
+    notes: Vec<String>,
+}
+
+impl Prepared<'_> {
+    /// Both runs.
+    pub fn runs(&self) -> Runs<'_> {
+        let (fa, fb, wa, wb) = (&self.fa, &self.fb, &self.wa[..], &self.wb[..]);
+        Runs { ma: self.a, fa, wa, mb: self.b, fb, wb }
+    }
+}
+
+/// Runs both programs on `inputs`, or on inputs drawn, and pairs their values.
 ///
 /// # Errors
 /// Programs that do not fit or cannot be run.
-pub fn diff(
-    a: &Module,
-    b: &Module,
+pub fn prepare<'m>(
+    a: &'m Module,
+    b: &'m Module,
     claim: &Claim,
     inputs: Option<Inputs>,
     o: &Options,
-) -> Result<Report, DiffError> {
+) -> Result<Prepared<'m>, DiffError> {
     let p = problem::setup(a, b, claim);
     if let Some(e) = p.errors.first() {
         return Err(bad(e.clone()));
@@ -271,7 +315,14 @@ pub fn diff(
     // Outputs, end to end.
     let moved = moved(a, &fa, o.seed);
     let near = ea.again(&fa, &moved, crate::flow::Mode::Wide).map_err(first)?;
-    let mut outputs = outputs(&p, claim, &runs, &near, &mut pairs, n)?;
+    let (mut outputs, ends) = outputs(&p, claim, &runs, &near, &mut pairs, n)?;
+    let mut moved = Vec::new();
+    for k in 0..2 {
+        let a = constants_moved(&mut ea, &fa, o.seed + k).map_err(first)?;
+        moved.push([a, constants_moved(&mut eb, &fb, o.seed + k).map_err(second)?]);
+    }
+    let apart = apart(&runs, &ends, &near, &moved);
+    drop(moved);
     // What the search has established, with its own care for ties.
     for d in &seen {
         if let Some(o) = outputs.get_mut(d.output).filter(|o| o.kind != Kind::Function) {
@@ -296,6 +347,46 @@ pub fn diff(
         }
     }
 
+    Ok(Prepared {
+        a,
+        b,
+        problem: p,
+        inputs,
+        ea,
+        eb,
+        fa,
+        fb,
+        wa,
+        wb,
+        pairs,
+        args_b,
+        topology_b: tb,
+        outputs,
+        apart,
+        coarse,
+        notes,
+    })
+}
+
+/// Compares `b` with `a` on `inputs`, or on inputs drawn.
+///
+/// # Errors
+/// Programs that do not fit or cannot be run.
+pub fn diff(
+    a: &Module,
+    b: &Module,
+    claim: &Claim,
+    inputs: Option<Inputs>,
+    o: &Options,
+) -> Result<Report, DiffError> {
+    let x = prepare(a, b, claim, inputs, o)?;
+    let Prepared { problem: p, inputs, mut ea, mut eb, fa, fb, wa, wb, mut pairs, .. } = x;
+    let (outputs, apart, coarse, mut notes) = (x.outputs, x.apart, x.coarse, x.notes);
+    let versions = pairs.versions;
+    let runs = Runs { ma: a, fa: &fa, wa: &wa, mb: b, fb: &fb, wb: &wb };
+    if !versions {
+        Values::new(&runs).pair(&runs, &mut pairs.of, apart);
+    }
     let mut z = Analyzer { runs: &runs, ea: &mut ea, eb: &mut eb, pairs: &pairs, seed: o.seed };
     let (mut rows, late) = z.rows(o.compare);
     if late {
@@ -305,10 +396,17 @@ pub fn diff(
     for r in &mut rows {
         // Pairs that nothing proves, and proofs under assumptions, need an
         // output that differs.
-        let sure = differ || versions || r.pair.basis == Basis::Operation;
+        let sure = differ || apart || versions || r.pair.basis == Basis::Operation;
         if r.kind == Kind::Function && !sure {
             r.kind = Kind::Rounding;
             r.blamed = None;
+        }
+    }
+    if !versions {
+        for r in rows.iter_mut().filter(|r| r.kind == Kind::Function) {
+            if let Some(k) = r.blamed.and_then(|k| odd_constant(&runs, &pairs, k)) {
+                r.blamed = Some(k);
+            }
         }
     }
     let mut blame =
@@ -318,11 +416,37 @@ pub fn diff(
             row: Some(k),
             by_prover: false,
         });
+    if apart && !versions {
+        // The rows at fault; without any, the first that is not the same over
+        // the reals.
+        let at: Vec<usize> = match &blame {
+            Some(b) if b.kind == Kind::Function => {
+                let failed = rows.iter().enumerate().filter(|x| x.1.kind == Kind::Function);
+                failed.map(|x| x.0).take(EXPLAINED).collect()
+            }
+            Some(_) => Vec::new(),
+            None => rows.iter().position(|r| r.apart > APART).into_iter().collect(),
+        };
+        let mut z = Analyzer { runs: &runs, ea: &mut ea, eb: &mut eb, pairs: &pairs, seed: o.seed };
+        let known = constants(a, &fa);
+        let foreign = |k: NodeId| {
+            constant(b, &fb, &fb.nodes[k as usize]).is_some_and(|c| !known.contains(&c))
+        };
+        let found = at
+            .into_iter()
+            .find_map(|k| Some((z.odd_factor(&rows[k].pair, &foreign).ok().flatten()?, k)));
+        if let Some((node, k)) = found {
+            blame = Some(Blame { node, kind: Kind::Function, row: Some(k), by_prover: false });
+        }
+    }
     let vague = |b: &Option<Blame>, rows: &[Row]| match b {
         None => true,
-        Some(b) => b
-            .row
-            .is_some_and(|k| rows[k].kind == Kind::Function && rows[k].pair.basis == Basis::Output),
+        Some(b) => b.row.is_some_and(|k| {
+            let p = &rows[k].pair;
+            rows[k].kind == Kind::Function
+                && p.basis == Basis::Output
+                && b.node == fb.slots[p.b as usize]
+        }),
     };
     if differ && !versions && vague(&blame, &rows) {
         let po = scalify_prove::Options { time_limit: Some(o.prove), ..Default::default() };
@@ -369,36 +493,47 @@ pub fn diff(
     })
 }
 
+/// Rows that a constant may explain.
+const EXPLAINED: usize = 6;
+/// Relative difference of values that are not the same over the reals: more than
+/// roundings of constants.
+const APART: f64 = 1e-6;
+
+/// The numbers of a float constant.
+fn constant(m: &Module, f: &Flow, n: &Node) -> Option<Vec<f64>> {
+    let t = f.values.get(n.slots.0 as usize)?.first()?;
+    let float = m.instr(n.instr).opcode == Opcode::Constant && t.dtype.is_float();
+    float.then(|| numbers(t))
+}
+
+/// Float constants of a run.
+fn constants(m: &Module, f: &Flow) -> Vec<Vec<f64>> {
+    f.nodes.iter().filter_map(|n| constant(m, f, n)).collect()
+}
+
 /// A constant that leads to `node` through values without counterpart, and is
 /// near a constant of the first program but equal to none.
 fn odd_constant(r: &Runs<'_>, pairs: &Pairs, node: NodeId) -> Option<NodeId> {
-    let constants = |m: &Module, f: &Flow| -> Vec<(NodeId, f64)> {
-        let one = |(k, n): (usize, &Node)| {
-            let constant = m.instr(n.instr).opcode == Opcode::Constant;
-            let t = f.values.get(n.slots.0 as usize)?.first()?;
-            let scalar = constant && t.dtype.is_float() && t.len() == 1;
-            let x = scalar.then(|| numbers(t)[0]).filter(|x| x.is_finite() && *x != 0.0)?;
-            Some((k as NodeId, x))
-        };
-        f.nodes.iter().enumerate().filter_map(one).collect()
-    };
-    let known: Vec<f64> = constants(r.ma, r.fa).into_iter().map(|c| c.1).collect();
-    let all: FxHashMap<NodeId, f64> = constants(r.mb, r.fb).into_iter().collect();
+    let known = constants(r.ma, r.fa);
+    let size = |v: &[f64]| compare::rms(v.iter().copied());
     let mut queue = vec![node];
     let mut seen: FxHashSet<NodeId> = FxHashSet::default();
     while let Some(k) = queue.pop() {
         if !seen.insert(k) || seen.len() > 1000 {
             continue;
         }
-        if let Some(x) = all.get(&k) {
-            let near = |y: &f64| (x - y).abs() < 0.2 * y.abs();
-            if known.iter().any(near) && !known.contains(x) {
+        let n = &r.fb.nodes[k as usize];
+        if let Some(x) = constant(r.mb, r.fb, n) {
+            let near = |y: &Vec<f64>| {
+                let d: Vec<f64> = x.iter().zip(y).map(|(x, y)| x - y).collect();
+                x.len() == y.len() && *y != x && size(&d) < 0.2 * size(y)
+            };
+            if known.iter().any(near) && !known.contains(&x) {
                 return Some(k);
             }
         }
-        let reads = r.fb.nodes[k as usize].reads();
-        let open = reads.iter().filter(|&&s| pairs.of[s as usize].is_none());
-        queue.extend(open.map(|&s| r.fb.slots[s as usize]));
+        let open = n.reads().into_iter().filter(|&s| pairs.of[s as usize].is_none());
+        queue.extend(open.map(|s| r.fb.slots[s as usize]));
     }
     None
 }
@@ -461,6 +596,69 @@ fn moved(m: &Module, f: &Flow, seed: u64) -> Vec<PerDevice> {
     values
 }
 
+/// A run in `f64` with its float constants moved by a unit roundoff; those
+/// of a few digits are what they are meant to be.
+fn constants_moved(e: &mut Engine<'_>, f: &Flow, seed: u64) -> Result<Vec<PerDevice>, FlowError> {
+    let m = e.module;
+    let mut r = Random::new(seed ^ 0x636f_6e73);
+    let mut change = |n: &Node, v: Vec<PerDevice>| -> Vec<PerDevice> {
+        if m.instr(n.instr).opcode != Opcode::Constant {
+            return v;
+        }
+        let one = |t: &Tensor, r: &mut Random| -> Option<Tensor> {
+            let u = m.dtype(n.instr).filter(|d| d.is_float()).map(roundoff)?;
+            let few = |x: f64| x.to_bits() & ((1 << 44) - 1) == 0;
+            let x = t.to_f64();
+            let v = x.iter().map(|&x| match few(x) {
+                true => x,
+                false if r.bits() & 1 == 0 => x * (1.0 + u),
+                false => x * (1.0 - u),
+            });
+            Tensor::from_vec(t.dtype, t.dims.iter().copied(), v.collect())
+        };
+        let per = |v: PerDevice, r: &mut Random| -> PerDevice {
+            // A constant is the same on all devices.
+            let new = v.first().and_then(|t| one(t, r));
+            new.map_or(v.clone(), |t| vec![t; v.len()])
+        };
+        v.into_iter().map(|v| per(v, &mut r)).collect()
+    };
+    e.again_with(f, &f.values, crate::flow::Mode::Wide, &mut change)
+}
+
+/// Do outputs differ in `f64` by more than what evaluation in `f64` and the
+/// roundings of constants explain?
+fn apart(r: &Runs<'_>, ends: &[Pair], near: &[PerDevice], moved: &[[Vec<PerDevice>; 2]]) -> bool {
+    let list = |v: &PerDevice| -> Vec<Vec<f64>> { v.iter().map(numbers).collect() };
+    ends.iter().any(|q| {
+        let (a, b) = (q.a as usize, q.b as usize);
+        let width = compare::width(r.fb.values[b][0].dtype);
+        let (x, near, y) = (list(&r.wa[a]), list(&near[a]), list(&r.wb[b]));
+        let size = compare::rms(x.iter().flatten().copied());
+        // How far constants move both.
+        let far = |v: &[Vec<f64>], w: &[Vec<f64>]| -> Vec<Vec<f64>> {
+            let one = |(v, w): (&Vec<f64>, &Vec<f64>)| {
+                v.iter().zip(w).map(|(v, w)| (v - w).abs()).collect()
+            };
+            v.iter().zip(w).map(one).collect()
+        };
+        let by: Vec<_> =
+            (moved.iter()).map(|m| (far(&list(&m[0][a]), &x), far(&list(&m[1][b]), &y))).collect();
+        (0..y.len()).any(|d| {
+            let (Some(x), Some(near)) = (q.pick(&x, d, width), q.pick(&near, d, width)) else {
+                return false;
+            };
+            let own: Vec<_> = by.iter().filter_map(|m| q.pick(&m.0, d, width)).collect();
+            x.iter().zip(&near).zip(&y[d]).enumerate().any(|(i, ((&x, near), &y))| {
+                let a = own.iter().map(|v| v[i]).fold(0f64, f64::max);
+                let b = by.iter().map(|m| m.1[d][i]).fold(0f64, f64::max);
+                let bound = 8.0 * (a + b) + 1e-6 * (near - x).abs() + 1e-9 * (x.abs() + size);
+                compare::differs(x, y, bound)
+            })
+        })
+    })
+}
+
 fn outputs(
     p: &Problem,
     claim: &Claim,
@@ -468,13 +666,14 @@ fn outputs(
     near: &[PerDevice],
     pairs: &mut Pairs,
     n: usize,
-) -> Result<Vec<Output>, DiffError> {
+) -> Result<(Vec<Output>, Vec<Pair>), DiffError> {
     let (oa, ob) = (&r.fa.outputs, &r.fb.outputs);
     if oa.len() != ob.len() {
         return Err(bad(format!("{} outputs against {}", oa.len(), ob.len())));
     }
     let u = compare::roundoff(r.ma);
     let mut out = Vec::new();
+    let mut ends = Vec::new();
     for (k, (&a, &b)) in oa.iter().zip(ob).enumerate() {
         let (x, y) = (&r.fa.values[a as usize][0], &r.fb.values[b as usize][0]);
         let g = ArrayShape::new(x.dtype, x.dims.iter().copied());
@@ -554,9 +753,10 @@ fn outputs(
             return Err(bad(format!("output {k} has no layout that fits")));
         };
         if pairs.of[b as usize].is_none() {
-            pairs.of[b as usize] = Some(pair);
+            pairs.of[b as usize] = Some(pair.clone());
         }
+        ends.push(pair);
         out.push(o);
     }
-    Ok(out)
+    Ok((out, ends))
 }

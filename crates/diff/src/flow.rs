@@ -322,13 +322,29 @@ impl<'m> Engine<'m> {
         inputs: &[PerDevice],
         mode: Mode,
     ) -> Result<Vec<PerDevice>, FlowError> {
+        self.again_with(flow, inputs, mode, &mut |_, v| v)
+    }
+
+    /// [`Engine::again`], with what nodes other than inputs make passed
+    /// through `change`.
+    ///
+    /// # Errors
+    /// As of the interpreter.
+    pub fn again_with(
+        &mut self,
+        flow: &Flow,
+        inputs: &[PerDevice],
+        mode: Mode,
+        change: &mut dyn FnMut(&Node, Vec<PerDevice>) -> Vec<PerDevice>,
+    ) -> Result<Vec<PerDevice>, FlowError> {
         let mut values: Vec<PerDevice> = Vec::with_capacity(flow.values.len());
         for n in &flow.nodes {
             let out = if self.is_input(n) {
                 let (a, b) = n.slots;
                 inputs[a as usize..b as usize].to_vec()
             } else {
-                self.node(n, mode, &|s| values.get(s as usize).cloned())?
+                let v = self.node(n, mode, &|s| values.get(s as usize).cloned())?;
+                change(n, v)
             };
             values.extend(out);
         }

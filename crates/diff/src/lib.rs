@@ -20,4 +20,6 @@ pub mod nan;
 pub mod pairing;
 pub mod report;
 pub mod sample;
+mod segment;
 pub mod symbolic;
+pub mod values;

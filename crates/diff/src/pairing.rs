@@ -3,7 +3,8 @@
 //! A pair says where each element of a value of the second program stands in
 //! a value of the first. Pairs come, in this order of trust, from the inputs,
 //! from equal operations on paired operands, from the prover's relations, from
-//! equal names, from the use that both are put to, and from the outputs.
+//! equal names, from the use that both are put to, from the outputs, and from equal
+//! numbers.
 
 use crate::bound::{numbers, roundoff};
 use crate::flow::{Flow, NodeId, PerDevice, Slot, Sym, leaves};
@@ -30,6 +31,8 @@ pub enum Basis {
     Name,
     /// Operands of paired operations at the same place.
     Use,
+    /// The same numbers in `f64`, or nearly ([`crate::values`]).
+    Value,
     /// Outputs at the same position.
     Output,
 }

@@ -29,6 +29,29 @@ fn planted_faults_are_named() {
     assert!(all.named * 100 >= all.above * 98, "{all:?}");
 }
 
+/// Names say nothing between a baseline and a distributed program.
+#[test]
+fn faults_in_distributed_programs_are_named() {
+    let mut all = Planting::default();
+    for case in [
+        "attn_fused_qkv",
+        "fsdp_manual",
+        "gpipe_unroll",
+        "quant_amax",
+        "ring_attn_scan",
+        "rowpar_psum",
+    ] {
+        let modules = pair_modules(&root().join(case)).unwrap();
+        let base = &modules.iter().find(|m| m.0 == "base").unwrap().1;
+        let (_, dist, claim) = modules.iter().find(|m| m.0 == "dist").unwrap();
+        for (_, p) in faults(dist, Some(base), claim, 2, 3, case, true) {
+            all.add(&p);
+        }
+    }
+    assert!(all.above >= 35, "{all:?}");
+    assert!(all.named * 100 >= all.above * 98, "{all:?}");
+}
+
 fn pair(case: &str) -> (scalify_ir::Module, scalify_ir::Module, scalify_claim::Claim) {
     let dir = root().join(case);
     let claim = Case::read(&dir).unwrap().claim().unwrap();

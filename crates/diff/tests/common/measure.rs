@@ -5,15 +5,14 @@
 use crate::plant::{KINDS, Planted, plant};
 use scalify_claim::Claim;
 use scalify_corpus::{Case, find, module};
-use scalify_diff::bound::{allowance, numbers, roundoff};
-use scalify_diff::diff::{Options, diff};
-use scalify_diff::flow::{Engine, Flow, Limits, Mode, NodeId};
-use scalify_interp::Value;
-use scalify_ir::{CompId, Module, Opcode};
-use scalify_prove::problem;
-use scalify_refute::domain::Profile;
-use scalify_refute::evaluate;
+use scalify_diff::analyze::{Analyzer, Compared};
+use scalify_diff::diff::{Options, Prepared, diff, prepare};
+use scalify_diff::flow::{Engine, Limits, NodeId, Slot};
+use scalify_diff::pairing::{Pair, Pairs, Runs};
+use scalify_diff::values::fixed;
+use scalify_ir::{CompId, InstrId, Module, Opcode};
 use scalify_refute::random::Random;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,14 +20,19 @@ use std::time::Duration;
 #[derive(Default, Debug)]
 pub(crate) struct Planting {
     pub(crate) planted: usize,
-    /// Of these, above the bound where they were planted.
+    /// Of these, above the bound of a pair.
     pub(crate) above: usize,
-    /// Of these, named.
+    /// Of these, changes of the function that change no output over the
+    /// reals; they count for nothing else.
+    pub(crate) inert: usize,
+    /// Of the others above, named.
     pub(crate) named: usize,
     /// Of those above, another was named.
     pub(crate) other: usize,
     /// Below the bound and named.
     pub(crate) below_named: usize,
+    /// Below the bound and another named.
+    pub(crate) below_other: usize,
 }
 
 impl Planting {
@@ -36,8 +40,10 @@ impl Planting {
         self.planted += o.planted;
         self.above += o.above;
         self.named += o.named;
+        self.inert += o.inert;
         self.other += o.other;
         self.below_named += o.below_named;
+        self.below_other += o.below_other;
     }
 }
 
@@ -78,8 +84,11 @@ fn small(m: &Module) -> bool {
     n < 3e6
 }
 
-/// Plants `n` faults of each kind and counts how many `diff` names; against
-/// the module itself, or against `base`.
+/// Plants `n` faults of each kind in `m` and counts how many `diff` names,
+/// against the module itself or against `base`. A fault is *above the bound* if,
+/// at a pair of values of the two programs without it, what it makes of the
+/// first program's values is further from the expected value than the bound
+/// there.
 pub(crate) fn faults(
     m: &Module,
     base: Option<&Module>,
@@ -90,63 +99,62 @@ pub(crate) fn faults(
     verbose: bool,
 ) -> Vec<(&'static str, Planting)> {
     let mut out = Vec::new();
-    if !small(m) {
+    let base = base.unwrap_or(m);
+    if !small(m) || !small(base) {
         return out;
     }
-    let p = problem::setup(m, m, claim);
-    if !p.errors.is_empty() || p.devices > 32 {
+    let o = Options { seed, samples: 0, compare: Duration::from_secs(60), ..Options::default() };
+    let Ok(right) = prepare(base, m, claim, None, &o) else { return out };
+    if right.problem.devices > 32 {
         return out;
     }
-    let Ok(x) = scalify_diff::diff::draw(m, &p, claim, Profile::Normal, seed) else { return out };
-    let Some(args) = scalify_diff::diff::base_arguments(m, &p, &x) else { return out };
-    let t = if p.base_spmd { evaluate::topology(m, &p, p.devices as usize) } else { (1, 1) };
-    let limits = Limits { time: Duration::from_secs(20), ..Limits::default() };
-    let Ok(mut e) = Engine::new(m, t, limits) else { return out };
-    let Ok(f) = e.flow(&args, limits) else { return out };
+    let inputs = right.inputs.clone();
+    let mut oracle = Oracle::new(right);
     let hash = label.bytes().fold(seed, |h, b| h.wrapping_mul(31).wrapping_add(u64::from(b)));
     let mut r = Random::new(hash);
-    let comp_of = |i: scalify_ir::InstrId| {
-        m.comps.iter().position(|c| c.instrs.contains(&i)).map(|k| CompId(k as u32))
-    };
+    let comp_of =
+        |i: InstrId| m.comps.iter().position(|c| c.instrs.contains(&i)).map(|k| CompId(k as u32));
     for kind in KINDS {
         let mut count = Planting::default();
         for _ in 0..40 * n {
             if count.planted >= n {
                 break;
             }
-            let k = r.int(0, f.nodes.len() as i64 - 1) as usize;
-            let node = &f.nodes[k];
-            if m.instr(node.instr).opcode == Opcode::Parameter {
+            let k = r.int(0, oracle.p.fb.nodes.len() as i64 - 1) as usize;
+            let instr = oracle.p.fb.nodes[k].instr;
+            if m.instr(instr).opcode == Opcode::Parameter {
                 continue;
             }
-            let Some(comp) = comp_of(node.instr) else { continue };
-            let Some(fault) = plant(m, comp, node.instr, kind, &mut r) else { continue };
-            let Some(above) = above(m, &mut e, &f, node.instr, &fault, &args, t) else { continue };
-            let o = Options { samples: 0, compare: Duration::from_secs(60), ..Options::default() };
-            let d = match base {
-                Some(base) => diff(base, &fault.m, claim, None, &o),
-                None => diff(m, &fault.m, claim, Some(x.clone()), &o),
-            };
-            let Ok(d) = d else { continue };
+            let Some(comp) = comp_of(instr) else { continue };
+            let Some(fault) = plant(m, comp, instr, kind, &mut r) else { continue };
+            let Some((above, at)) = oracle.above(instr, &fault) else { continue };
+            let Ok(d) = diff(base, &fault.m, claim, Some(inputs.clone()), &o) else { continue };
             count.planted += 1;
             let named = d
                 .first
                 .as_ref()
                 .map(|b| fault.m.name_of(d.b.nodes[b.node as usize].instr).to_owned());
+            let inert = above && matches!(kind, "ulp" | "constant") && {
+                let p = prepare(base, &fault.m, claim, Some(inputs.clone()), &o);
+                p.is_ok_and(|p| !p.apart)
+            };
             let right = named.as_ref().is_some_and(|n| fault.names.contains(n));
-            if above {
+            if inert {
+                count.inert += 1;
+            } else if above {
                 count.above += 1;
                 count.named += usize::from(right);
                 count.other += usize::from(!right && named.is_some());
             } else {
-                count.below_named += usize::from(named.is_some());
+                count.below_named += usize::from(right);
+                count.below_other += usize::from(!right && named.is_some());
             }
             if verbose && !right && (above || named.is_some()) {
                 let row = d.first.as_ref().and_then(|b| b.row).map(|k| &d.rows[k]);
                 println!(
-                    "{label}: {} at {} above {above}: named {named:?} ({:?} {:?}), planted {:?}",
+                    "{label}: {} at {} above {above} inert {inert} ({at}): named {named:?} ({:?} {:?}), planted {:?}",
                     fault.what,
-                    m.name_of(node.instr),
+                    m.name_of(instr),
                     row.map(|r| (r.kind, r.pair.basis, r.ratio)),
                     row.map(|r| &r.worst),
                     fault.names
@@ -158,57 +166,90 @@ pub(crate) fn faults(
     out
 }
 
-/// Is the fault above what rounding allows the operation, at some execution?
-fn above(
-    m: &Module,
-    e: &mut Engine<'_>,
-    f: &Flow,
-    instr: scalify_ir::InstrId,
-    fault: &Planted,
-    args: &[Vec<Value>],
-    topology: (usize, usize),
-) -> Option<bool> {
-    let limits = Limits { time: Duration::from_secs(20), ..Limits::default() };
-    let mut g = Engine::new(&fault.m, topology, limits).ok()?;
-    let h = g.flow(args, limits).ok()?;
-    // The first execution: what comes before it is the same in both.
-    let old = *f.index.get(&(instr, 0))?;
-    let new = *h.index.get(&(fault.result, 0))?;
-    let node = &f.nodes[old as usize];
-    let devices = e.devices;
-    let ops: Vec<Vec<Value>> = operands(f, old, devices)?;
-    let wide = e.step(node.instr, ops.clone(), Mode::Wide).ok()?;
-    let own = f.values.get(node.slots.0 as usize..node.slots.1 as usize)?;
-    let allowed = allowance(e, node, &ops, &wide, 1.0).ok()?;
-    let (s, _) = h.nodes[new as usize].slots;
-    let got = h.values.get(s as usize)?;
-    let d = m.dtype(node.instr)?;
-    for k in 0..devices {
-        let x = numbers(wide.first()?.get(k)?);
-        let y = numbers(own.first()?.get(k)?);
-        let z = numbers(got.get(k)?);
-        for i in 0..x.len() {
-            let limit =
-                2.0 * allowed[0][k][i] + 4.0 * (y[i] - x[i]).abs() + 2.0 * roundoff(d) * x[i].abs();
-            if (z[i] - x[i]).abs() > limit {
-                return Some(true);
-            }
-        }
-    }
-    Some(false)
+/// The programs without faults: what is above the bound rests on their pairs.
+struct Oracle<'m> {
+    p: Prepared<'m>,
+    /// Pairs compared so far, by slot.
+    compared: HashMap<Slot, Option<Compared>>,
+    limits: Limits,
 }
 
-fn operands(f: &Flow, node: NodeId, devices: usize) -> Option<Vec<Vec<Value>>> {
-    use scalify_diff::flow::Sym;
-    fn one(f: &Flow, s: &Sym, n: usize) -> Vec<Value> {
-        match s {
-            Sym::Slot(x) => f.values[*x as usize].iter().cloned().map(Value::Tensor).collect(),
-            Sym::Token => vec![Value::Token; n],
-            Sym::Tuple(t) => {
-                let p: Vec<Vec<Value>> = t.iter().map(|s| one(f, s, n)).collect();
-                (0..n).map(|d| Value::Tuple(p.iter().map(|p| p[d].clone()).collect())).collect()
+impl<'m> Oracle<'m> {
+    fn new(p: Prepared<'m>) -> Self {
+        let limits = Limits { time: Duration::from_secs(20), ..Limits::default() };
+        Oracle { p, compared: HashMap::new(), limits }
+    }
+
+    /// Is a fault at `instr` above the bound of a pair, and of which; `None`
+    /// if it cannot be executed.
+    fn above(&mut self, instr: InstrId, fault: &Planted) -> Option<(bool, String)> {
+        let mut engine = Engine::new(&fault.m, self.p.topology_b, self.limits).ok()?;
+        let flow = engine.flow(&self.p.args_b, self.limits).ok()?;
+        let Prepared { a, b: dist, ea, eb, fa, fb, wa, wb, pairs, .. } = &mut self.p;
+        let (a, dist, fa, fb): (&Module, &Module, &_, &_) = (a, dist, fa, fb);
+        // The same pairs in the program with the fault.
+        let place = |b: Slot| -> Option<Slot> {
+            let node = &fb.nodes[fb.slots[b as usize] as usize];
+            let i = if node.instr == instr { fault.result } else { node.instr };
+            let k = *flow.index.get(&(i, node.visit))?;
+            Some(flow.nodes[k as usize].slots.0 + (b - node.slots.0))
+        };
+        let mut of = vec![None; flow.slots.len()];
+        // Constants, and what is made of them alone, are judged by the first
+        // values that depend on an input.
+        let made = fixed(dist, fb);
+        let mut open_slots: HashSet<Slot> = HashSet::new();
+        for n in &fb.nodes {
+            let mut reads = n.reads().into_iter();
+            if n.instr == instr || reads.any(|s| open_slots.contains(&s)) {
+                open_slots.extend((n.slots.0..n.slots.1).filter(|&s| made[s as usize]));
             }
         }
+        let open = |b: Slot| open_slots.contains(&b);
+        for q in pairs.of.iter().flatten().filter(|q| !open(q.b)) {
+            let b = place(q.b)?;
+            *of.get_mut(b as usize)? = Some(Pair { b, ..q.clone() });
+        }
+        let moved = Pairs { of, versions: pairs.versions };
+        // The first pairs that the instruction leads to.
+        let mut reached: BTreeSet<Slot> = BTreeSet::new();
+        let mut seen: HashSet<NodeId> = HashSet::new();
+        let nodes = 0..fb.nodes.len() as NodeId;
+        let mut queue: Vec<NodeId> =
+            nodes.filter(|&k| fb.nodes[k as usize].instr == instr).collect();
+        while let Some(k) = queue.pop() {
+            if !seen.insert(k) {
+                continue;
+            }
+            let (first, end) = fb.nodes[k as usize].slots;
+            for b in first..end {
+                match pairs.of[b as usize] {
+                    Some(_) if !open(b) => {
+                        reached.insert(b);
+                    }
+                    _ => queue.extend(&fb.users[b as usize]),
+                }
+            }
+        }
+        for b in reached {
+            let q = pairs.of[b as usize].as_ref()?;
+            let known = self.compared.entry(b).or_insert_with(|| {
+                let runs = Runs { ma: a, fa, wa, mb: dist, fb, wb };
+                let mut z = Analyzer { runs: &runs, ea, eb, pairs, seed: 1 };
+                z.compare(q).ok().flatten()
+            });
+            let Some(c) = known else { continue };
+            let runs = Runs { ma: a, fa, wa, mb: &fault.m, fb: &flow, wb: &[] };
+            let mut z = Analyzer { runs: &runs, ea, eb: &mut engine, pairs: &moved, seed: 1 };
+            let q = moved.of[place(b)? as usize].as_ref()?;
+            let Ok(Some(y)) = z.actual(q) else { continue };
+            let ratio = c.ratio(&y);
+            if ratio > 1.0 {
+                let n = z.between(q.b).map_or(0, |n| n.len());
+                let name = fb.name(dist, fb.slots[b as usize]);
+                return Some((true, format!("{name} {:?} {ratio:.2} {n} ops", q.basis)));
+            }
+        }
+        Some((false, String::new()))
     }
-    Some(f.nodes.get(node as usize)?.operands.iter().map(|s| one(f, s, devices)).collect())
 }
