@@ -459,3 +459,24 @@ ENTRY e {{
         }
     }
 }
+
+/// Along dimension 0: x / sqrt(mean(x^2) + epsilon) * weight, by hand.
+#[test]
+fn neuron_rms_norm() {
+    let v = eval(
+        "HloModule m
+         ENTRY e {
+           x = f32[2,2] constant({{3, 1}, {4, -1}})
+           w = f32[2] constant({2, 10})
+           c = f32[] constant(3.5)
+           n = f32[2,2] custom-call(x, w, c), custom_call_target=\"AwsNeuronRmsNorm\", backend_config=\"0\"
+           ROOT r = f32[2,2] custom-call(n), custom_call_target=\"AwsNeuronTransferWithStaticRing\"
+         }",
+    );
+    // Means of squares 12.5 and 1: roots of 16 and of 4.5.
+    let s = 4.5f64.sqrt();
+    let expected = [1.5, 2.0 / s, 10.0, -10.0 / s];
+    for (x, y) in floats(&v).iter().zip(expected) {
+        assert!((x - y).abs() < 1e-6, "{x} {y}");
+    }
+}

@@ -248,7 +248,8 @@ impl Module {
     }
 
     /// Source frames of an instruction, innermost first; empty if it carries
-    /// none. Bad indices and cycles end the chain.
+    /// none. Bad indices and cycles end the chain. Of a file name, the first
+    /// line: some writers put a whole stack into it.
     pub fn frames(&self, id: InstrId) -> Vec<ResolvedFrame<'_>> {
         let Some(m) = self.meta(id) else { return Vec::new() };
         let mut out = Vec::new();
@@ -261,7 +262,7 @@ impl Module {
                 (i as usize).checked_sub(1).and_then(|i| v.get(i)).map_or("", |s| self.str(*s))
             };
             out.push(ResolvedFrame {
-                file: text(&self.source.files, l.file),
+                file: first_line(text(&self.source.files, l.file)),
                 function: text(&self.source.functions, l.function),
                 line: l.line,
                 end_line: l.end_line,
@@ -273,7 +274,7 @@ impl Module {
         if out.is_empty() {
             if let Some(file) = m.source_file {
                 out.push(ResolvedFrame {
-                    file: self.str(file),
+                    file: first_line(self.str(file)),
                     function: "",
                     line: m.source_line,
                     end_line: m.source_end_line,
@@ -284,4 +285,8 @@ impl Module {
         }
         out
     }
+}
+
+fn first_line(s: &str) -> &str {
+    s.lines().next().unwrap_or("").trim_end()
 }

@@ -5,6 +5,7 @@ use super::dot::{as_f64, finish};
 use super::gather::dim;
 use crate::error::{Res, invalid};
 use crate::tensor::Tensor;
+use scalify_ir::DType;
 
 /// The operand as rows of (before, feature, after) with per-feature sums.
 struct View {
@@ -42,6 +43,24 @@ fn per_feature(t: &Tensor, v: &View) -> Res<std::sync::Arc<Vec<f64>>> {
         return invalid(format!("{:?} for {} features", t.dims, v.f));
     }
     as_f64(t)
+}
+
+/// `x * rsqrt(mean(x^2) + epsilon) * weight`, the mean over dimension `d`,
+/// which the weight has: what `AwsNeuronRmsNorm` of transformers-neuronx
+/// stands for (`hlo.rms_norm_legacy` there).
+pub(crate) fn rms(ops: &[Tensor], d: i64, to: DType, wide: bool) -> Res<Tensor> {
+    let [x, weight, epsilon] = ops else { return invalid("expects three operands") };
+    let v = View::new(x, d)?;
+    let w = per_feature(weight, &v)?;
+    let [eps] = as_f64(epsilon)?[..] else { return invalid("expects a scalar epsilon") };
+    let row = |i: usize| i / (v.inner * v.f) * v.inner + i % v.inner;
+    let mut squares = vec![0.0; v.x.len().checked_div(v.f).unwrap_or(0)];
+    v.x.iter().enumerate().for_each(|(i, x)| squares[row(i)] += x * x);
+    let one = |(i, x): (usize, &f64)| {
+        let mean = squares[row(i)] / v.f as f64;
+        x / (mean + eps).sqrt() * w[v.feature(i)]
+    };
+    finish(v.x.iter().enumerate().map(one).collect(), to, &x.dims, wide)
 }
 
 /// Result, batch mean, batch variance.

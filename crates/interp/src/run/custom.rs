@@ -3,6 +3,7 @@
 use super::multi::Multi;
 use super::{Active, Machine, fits};
 use crate::error::{Res, invalid, unsupported};
+use crate::ops::norm;
 use crate::ops::sort::topk;
 use crate::tensor::Value;
 use scalify_ir::{Attrs, InstrId};
@@ -16,6 +17,7 @@ const IDENTITY: &[&str] = &[
     "xla.sdy.FuncResultSharding",
     "xla.sdy.ShardingGroup",
     "xla.sdy.PropagationBarrier",
+    "AwsNeuronTransferWithStaticRing",
 ];
 
 impl Machine<'_, '_> {
@@ -56,6 +58,20 @@ impl Machine<'_, '_> {
                     return Ok(v);
                 }
                 self.join(id, &ops, active)
+            }
+            "AwsNeuronRmsNorm" => {
+                let config = self.module.instr(id).extra.as_ref();
+                let text = config.and_then(|e| e.backend_config.as_ref());
+                let d = text.and_then(|b| self.module.str(b.text).trim().parse().ok());
+                let (Some(d), Some(a)) = (d, shape.as_array()) else {
+                    return invalid("expects a dimension as backend_config");
+                };
+                let to = a.dtype;
+                self.per_device(ops, active, &mut |m, args| {
+                    let t: Option<Vec<_>> = args.iter().map(|v| v.as_tensor().cloned()).collect();
+                    let Some(t) = t else { return invalid("expects arrays") };
+                    norm::rms(&t, d, to, m.wide).map(Value::Tensor)
+                })
             }
             "TopK" => {
                 let k = match shape.as_tuple() {
