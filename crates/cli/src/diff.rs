@@ -1,5 +1,7 @@
 //! `scalify diff`: two programs, operation by operation.
 
+mod traced;
+
 use crate::compare::Format;
 use crate::numeric::{ProgramArgs, format_of, save_inputs, save_text};
 use crate::{Exit, input, output};
@@ -39,6 +41,10 @@ pub(crate) struct DiffArgs {
     /// Points of that sample
     #[arg(long, value_name = "N", default_value_t = 1000)]
     points: usize,
+    /// Judge values that the second program had elsewhere (npz, safetensors;
+    /// named as by `run --trace`) against what its operations compute from them
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["sample", "html"])]
+    trace: Option<PathBuf>,
     /// Wall time of the comparison of operations, or of the sample
     #[arg(long, value_name = "TIME", value_parser = crate::args::duration, default_value = "2m")]
     time_limit: Duration,
@@ -83,6 +89,9 @@ pub(crate) fn run(a: &DiffArgs) -> anyhow::Result<Exit> {
         compare: a.time_limit,
         ..Options::default()
     };
+    if let Some(path) = &a.trace {
+        return traced::run(a, path, &x, &y, &claim, given, &options);
+    }
     let r: Report = diff(&x, &y, &claim, given, &options)?;
     let doc = Doc::new([&names[0], &names[1]], &x, &y, &r);
     for (path, format) in targets {

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{code, out, scalify};
+use common::{code, err, out, scalify};
 use scalify_ir::DType;
 use scalify_tensors::{TensorRef, write_npz};
 use std::path::Path;
@@ -27,6 +27,56 @@ fn diff_of_a_right_and_a_wrong_program() {
     assert_eq!(j["outputs"][0]["kind"], "function");
     let o = scalify(&["diff", BASE, "no-such-file"]);
     assert_eq!(code(&o), 2);
+}
+
+/// A trace made by another program of the same names stands for one of a
+/// device that computes something else.
+#[test]
+fn diff_of_a_trace() {
+    let dir = std::env::temp_dir().join(format!("scalify-traced-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let file = |n: &str| dir.join(n).display().to_string();
+    let program = |op: &str| {
+        format!(
+            "HloModule t
+ENTRY %e (a: f32[3]) -> f32[3] {{
+  %a = f32[3] parameter(0)
+  %l = f32[3] tanh(%a)
+  %m = f32[3] {op}(%l, %a)
+  ROOT %n = f32[3] exponential(%m)
+}}
+"
+        )
+    };
+    let (right, wrong) = (file("right.hlo"), file("wrong.hlo"));
+    std::fs::write(&right, program("multiply")).unwrap();
+    std::fs::write(&wrong, program("subtract")).unwrap();
+    for f in [&right, &wrong] {
+        let o = scalify(&["run", f, "--random", "1", "--trace", &format!("{f}.npz")]);
+        assert_eq!(code(&o), 0, "{}", err(&o));
+    }
+    let o = scalify(&["diff", &right, &right, "--trace", &format!("{right}.npz")]);
+    assert_eq!(code(&o), 0, "{}{}", out(&o), err(&o));
+    assert!(out(&o).starts_with("EQUAL up to rounding  3 operations"), "{}", out(&o));
+    // Only the operation itself is named, not what uses its value.
+    let o = scalify(&["diff", &right, &right, "--trace", &format!("{wrong}.npz"), "--json"]);
+    assert_eq!(code(&o), 1, "{}{}", out(&o), err(&o));
+    let j: serde_json::Value = serde_json::from_str(&out(&o)).unwrap();
+    let rows = j["rows"].as_array().unwrap();
+    let over = |r: &serde_json::Value| r["ratio"].as_f64().is_none_or(|x| x > 1.0);
+    let at: Vec<&str> =
+        rows.iter().filter(|r| over(r)).map(|r| r["name"].as_str().unwrap()).collect();
+    assert_eq!(at, ["m"]);
+    assert_eq!(rows[j["first"].as_u64().unwrap() as usize]["name"], "m");
+    // A distributed program, all devices.
+    let o = scalify(&["run", SHARD_MAP, "--random", "1", "--trace", &file("d.npz")]);
+    assert_eq!(code(&o), 0, "{}", err(&o));
+    let o = scalify(&["diff", BASE, SHARD_MAP, "--trace", &file("d.npz")]);
+    assert_eq!(code(&o), 0, "{}{}", out(&o), err(&o));
+    // Nothing in it belongs to the program.
+    let o = scalify(&["diff", BASE, SHARD_MAP, "--trace", &format!("{right}.npz")]);
+    assert_eq!(code(&o), 2);
+    std::fs::remove_dir_all(dir).unwrap();
 }
 
 const LOG: &str = "HloModule t
@@ -57,7 +107,7 @@ fn the_first_nan() {
 
     let (text, flags) = (path("i.hlo.txt"), path("o.npz"));
     let o = scalify(&["instrument", &path("m.hlo.txt"), "--check-finite", "-o", &text]);
-    assert_eq!(code(&o), 0, "{}", String::from_utf8_lossy(&o.stderr));
+    assert_eq!(code(&o), 0, "{}", err(&o));
     let o = scalify(&["run", &text, "--inputs", &path("a.npz"), "--outputs", &flags]);
     assert_eq!(code(&o), 0);
     let o = scalify(&["instrument", &format!("{text}.json"), "--read", &flags]);
@@ -130,7 +180,7 @@ fn reports_for_machines() {
         let mut args = args.to_vec();
         files.iter().for_each(|f| args.extend(["--report", f]));
         let o = scalify(&args);
-        assert_eq!(code(&o), want, "{args:?} {}", String::from_utf8_lossy(&o.stderr));
+        assert_eq!(code(&o), want, "{args:?} {}", err(&o));
         assert_eq!(out(&o), read("r.txt"));
         serde_json::from_str::<serde_json::Value>(&read("r.json")).unwrap();
         (csv_rows(&read("r.csv")), cases(&read("r.xml")), lines(&read("r.jsonl")))
@@ -237,7 +287,7 @@ fn derivatives_without_step_noise() {
         let inputs = path("x.npz");
         let args = ["gradcheck", &file, "--numeric", "--outputs", "gradient", "--inputs", &inputs];
         let o = scalify(&[&args[..], &["--json", "--elements", "8"]].concat());
-        assert_eq!(code(&o), 1, "{}", String::from_utf8_lossy(&o.stderr));
+        assert_eq!(code(&o), 1, "{}", err(&o));
         let j: serde_json::Value = serde_json::from_str(&out(&o)).unwrap();
         let checks = j["numeric"]["parameters"][0]["checks"].as_array().unwrap();
         assert!(checks.len() >= 3);
@@ -275,7 +325,7 @@ fn gradcheck(case: &str, dist: Option<&str>) -> (i32, serde_json::Value) {
     args.push("--json".to_owned());
     let o = scalify(&args.iter().map(String::as_str).collect::<Vec<_>>());
     let j = serde_json::from_str(&out(&o));
-    (code(&o), j.unwrap_or_else(|_| panic!("{case}: {}", String::from_utf8_lossy(&o.stderr))))
+    (code(&o), j.unwrap_or_else(|_| panic!("{case}: {}", err(&o))))
 }
 
 /// (output, verdict) of each parameter.
@@ -389,7 +439,7 @@ fn reduction_of_a_refuted_pair_and_of_one_program() {
     let dir = std::env::temp_dir().join(format!("scalify-reduce-{}", std::process::id()));
     let path = |n: &str| dir.join(n).display().to_string();
     let o = scalify(&["reduce", BASE, WRONG, "-q", "-o", &path("pair")]);
-    assert_eq!(code(&o), 0, "{}", String::from_utf8_lossy(&o.stderr));
+    assert_eq!(code(&o), 0, "{}", err(&o));
     let text = out(&o);
     let last = text.lines().last().unwrap();
     assert_eq!(last, path("pair/witness"));
@@ -400,7 +450,7 @@ fn reduction_of_a_refuted_pair_and_of_one_program() {
     std::fs::write(path("m.hlo.txt"), LOG.replace("log(%a)", "tanh(%a)")).unwrap();
     let test = ["reduce", &path("m.hlo.txt"), "--test", "grep -q tanh", "-q", "-o", &path("one")];
     let o = scalify(&test);
-    assert_eq!(code(&o), 0, "{}", String::from_utf8_lossy(&o.stderr));
+    assert_eq!(code(&o), 0, "{}", err(&o));
     assert_eq!(out(&o).lines().last().unwrap(), path("one"));
     let left = std::fs::read_to_string(path("one/module.hlo.txt")).unwrap();
     assert!(left.contains("ROOT %l = f32[4] tanh(%a)"), "{left}");

@@ -568,7 +568,7 @@ pub fn distance(x: f64, y: f64) -> f64 {
     if e.is_nan() { f64::INFINITY } else { e }
 }
 
-fn over(e: f64, limit: f64) -> f64 {
+pub(crate) fn over(e: f64, limit: f64) -> f64 {
     if e == 0.0 || limit.is_infinite() || limit.is_nan() {
         0.0
     } else if limit == 0.0 {

@@ -146,7 +146,7 @@ pub struct Blame {
     pub by_prover: bool,
 }
 
-fn bad(s: impl Into<String>) -> DiffError {
+pub(crate) fn bad(s: impl Into<String>) -> DiffError {
     DiffError::Problem(s.into())
 }
 

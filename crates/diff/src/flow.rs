@@ -379,7 +379,11 @@ fn arrays(v: &[Value]) -> Vec<PerDevice> {
 }
 
 /// A symbolic value on all devices.
-fn assemble(s: &Sym, n: usize, get: &dyn Fn(Slot) -> Option<PerDevice>) -> Option<Vec<Value>> {
+pub(crate) fn assemble(
+    s: &Sym,
+    n: usize,
+    get: &dyn Fn(Slot) -> Option<PerDevice>,
+) -> Option<Vec<Value>> {
     match s {
         Sym::Slot(x) => {
             let v = get(*x)?;

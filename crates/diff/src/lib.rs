@@ -3,7 +3,8 @@
 //! **What lives here:** the operations that a run executes ([`flow`]), pairs
 //! of values of two runs ([`pairing`]), errors of each operation against what
 //! rounding allows ([`bound`], [`analyze`]), the whole comparison ([`diff`]),
-//! end to end over samples of the inputs ([`sample`]); the first NaN or infinity
+//! end to end over samples of the inputs ([`sample`]), values recorded elsewhere
+//! ([`traced`]); the first NaN or infinity
 //! ([`nan`]) and programs that report it themselves ([`instrument`]); reports.
 //!
 //! **What may not:** file formats, rendering for terminals, laws of the prover.
@@ -22,4 +23,5 @@ pub mod report;
 pub mod sample;
 mod segment;
 pub mod symbolic;
+pub mod traced;
 pub mod values;
