@@ -12,8 +12,8 @@ use rustc_hash::FxHashSet;
 use scalify_ir::{ArrayShape, Attrs, DType, InstrId, Module, Opcode, Shape};
 use scalify_prove::problem::Problem;
 
-/// The pair for one of `open` outputs, the first that is small enough to
-/// evaluate, and its pairing; `None` if there is none.
+/// The pair for the one of `open` outputs that takes the fewest elements, and
+/// its pairing; `None` if none is small enough to evaluate.
 pub fn restrict(
     base: &Module,
     dist: &Module,
@@ -24,32 +24,42 @@ pub fn restrict(
     if outputs(dist)?.len() != n || n < 2 || p.base_spmd && p.local_inputs {
         return None;
     }
-    let mut smallest: Option<(f64, Reduced, Problem)> = None;
+    let mut smallest: Option<(f64, usize)> = None;
     for &k in open.iter().filter(|&&k| k < n).take(16) {
         let (b, d) = (cone(base, outputs(base)?[k]), cone(dist, outputs(dist)?[k]));
-        let mut q = p.clone();
-        let (mut idle_base, mut idle_dist) = (Vec::new(), Vec::new());
-        for pair in &mut q.pairs {
-            let bp = base.entry_comp().params.get(pair.base?).copied()?;
-            let dp = dist.entry_comp().params.get(pair.dist).copied()?;
-            if b.contains(&bp) || d.contains(&dp) {
-                continue;
-            }
-            idle_base.push(bp);
-            idle_dist.push(dp);
-            q.base_inputs[pair.base?].shape = one(base.shape(bp))?;
-            q.dist_inputs[pair.dist].shape = one(dist.shape(dp))?;
-            pair.placement = None;
-            pair.inferred = false;
-        }
-        let rb = left(base, k, &b, &idle_base)?;
-        let rd = left(dist, k, &d, &idle_dist)?;
-        let v = volume(&rb) + volume(&rd) * p.devices as f64;
-        if v <= MAX_VOLUME && smallest.as_ref().is_none_or(|s| v < s.0) {
-            smallest = Some((v, Reduced { base: rb, dist: rd, output: Some(k) }, q));
+        let v = elements(base, &b) + elements(dist, &d) * p.devices as f64;
+        if v <= MAX_VOLUME && smallest.is_none_or(|s| v < s.0) {
+            smallest = Some((v, k));
         }
     }
-    smallest.map(|(_, r, q)| (r, q))
+    let (_, k) = smallest?;
+    let (b, d) = (cone(base, outputs(base)?[k]), cone(dist, outputs(dist)?[k]));
+    let mut q = p.clone();
+    let (mut idle_base, mut idle_dist) = (Vec::new(), Vec::new());
+    for pair in &mut q.pairs {
+        let bp = base.entry_comp().params.get(pair.base?).copied()?;
+        let dp = dist.entry_comp().params.get(pair.dist).copied()?;
+        if b.contains(&bp) || d.contains(&dp) {
+            continue;
+        }
+        idle_base.push(bp);
+        idle_dist.push(dp);
+        q.base_inputs[pair.base?].shape = one(base.shape(bp))?;
+        q.dist_inputs[pair.dist].shape = one(dist.shape(dp))?;
+        pair.placement = None;
+        pair.inferred = false;
+    }
+    let rb = left(base, k, &b, &idle_base)?;
+    let rd = left(dist, k, &d, &idle_dist)?;
+    // What is called counts too.
+    let v = volume(&rb) + volume(&rd) * p.devices as f64;
+    (v <= MAX_VOLUME).then_some((Reduced { base: rb, dist: rd, output: Some(k) }, q))
+}
+
+/// Elements of the arrays of a cone.
+fn elements(m: &Module, cone: &FxHashSet<InstrId>) -> f64 {
+    let size = |a: &ArrayShape| a.dims.iter().map(|&d| d as f64).product::<f64>();
+    cone.iter().filter_map(|&x| m.array(x)).map(size).sum()
 }
 
 /// Elements of the result, if it is a tuple of arrays made in the entry of a
