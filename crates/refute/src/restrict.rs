@@ -50,7 +50,14 @@ pub fn restrict(
         pair.inferred = false;
     }
     let rb = left(base, k, &b, &idle_base)?;
-    let rd = left(dist, k, &d, &idle_dist)?;
+    let mut rd = left(dist, k, &d, &idle_dist)?;
+    // The collectives that told the number of devices may be gone.
+    let h = &mut rd.header;
+    if p.replica_mode {
+        h.replica_count = p.devices;
+    } else if h.replica_count.max(1) * h.num_partitions.unwrap_or(1) != p.devices {
+        h.num_partitions = Some(p.devices / h.replica_count.max(1));
+    }
     // What is called counts too.
     let v = volume(&rb) + volume(&rd) * p.devices as f64;
     (v <= MAX_VOLUME).then_some((Reduced { base: rb, dist: rd, output: Some(k) }, q))
