@@ -191,16 +191,17 @@ pub fn promote(outcome: &mut Outcome, dist: &Module, repairs: &[Repair]) {
             reaches: (0..outcome.outputs.len()).collect(),
         },
     };
-    // A repair that only says that the operations differ leaves a name that
-    // says more.
+    // A repair that only says that the operations differ leaves a name of the
+    // same instruction that says more.
     let vague = |c: &str| {
         matches!(
             c,
             "unrelated" | "differs" | "wrong-operation" | "missing-operation" | "extra-operation"
         )
     };
-    let said = outcome.frontier.first().map(|f| f.code).filter(|c| !vague(c));
-    item.code = if vague(r.code) { said.unwrap_or(r.code) } else { r.code };
+    if old.is_none() || vague(item.code) || !vague(r.code) {
+        item.code = r.code;
+    }
     item.reason = reason;
     item.expected = Some(r.text.clone());
     outcome.frontier.insert(0, item);
