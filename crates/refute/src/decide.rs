@@ -143,13 +143,7 @@ pub fn decide(
         }
         Search::Differ(c) => {
             d.outcome.verdict = Verdict::Refuted;
-            for x in &c.outputs {
-                if let Some(o) = d.outcome.outputs.get_mut(x.output) {
-                    if o.verdict != Verdict::Proved {
-                        o.verdict = Verdict::Refuted;
-                    }
-                }
-            }
+            mark(&mut d, &c);
             if !plan.repair.is_zero() {
                 phase("looking for a repair");
                 (d.repairs, d.edits_tried) = repair::search(
@@ -191,6 +185,17 @@ pub fn decide(
     d
 }
 
+/// Outputs that differ are refuted, unless they are proved.
+fn mark(d: &mut Decision, c: &Counterexample) {
+    for x in &c.outputs {
+        if let Some(o) = d.outcome.outputs.get_mut(x.output) {
+            if o.verdict != Verdict::Proved {
+                o.verdict = Verdict::Refuted;
+            }
+        }
+    }
+}
+
 /// Looks for a difference in one output of a pair that is too big to evaluate
 /// as a whole; true if there is one.
 fn one_output(
@@ -210,11 +215,7 @@ fn one_output(
     let Ok(refuter) = Refuter::new(&r.base, &r.dist, &q, claim, search) else { return false };
     let Search::Differ(c) = refuter.search() else { return false };
     d.outcome.verdict = Verdict::Refuted;
-    for x in &c.outputs {
-        if let Some(o) = d.outcome.outputs.get_mut(x.output) {
-            o.verdict = Verdict::Refuted;
-        }
-    }
+    mark(d, &c);
     d.outcome.notes.push(
         "the programs are too big to evaluate as a whole: only what the output that differs is computed from was".to_owned(),
     );
@@ -286,13 +287,7 @@ fn reduced(
             d.outcome
                 .notes
                 .push("the counterexample is one of the same programs at reduced sizes".to_owned());
-            for x in &c.outputs {
-                if let Some(o) = d.outcome.outputs.get_mut(x.output) {
-                    if o.verdict != Verdict::Proved {
-                        o.verdict = Verdict::Refuted;
-                    }
-                }
-            }
+            mark(d, &c);
             drop(refuter);
             d.counterexample = Some(c);
             d.reduced_problem = Some(Box::new(small));
