@@ -250,6 +250,13 @@ pub fn setup(base: &Module, dist: &Module, claim: &Claim) -> Problem {
     place(&mut p, base, dist, claim);
     if p.local_inputs {
         p.holders = holders(&p, base, dist);
+        let shared = |h: &Vec<u32>| h.iter().enumerate().any(|(d, &f)| f as usize != d);
+        if p.holders.iter().any(shared) {
+            p.notes.push(
+                "devices that annotations of both programs give the same block of an input hold the same values"
+                    .to_owned(),
+            );
+        }
     }
     p
 }
