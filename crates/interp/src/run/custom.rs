@@ -66,11 +66,14 @@ impl Machine<'_, '_> {
                 let (Some(d), Some(a)) = (d, shape.as_array()) else {
                     return invalid("expects a dimension as backend_config");
                 };
-                let to = a.dtype;
+                let to = a.clone();
                 self.per_device(ops, active, &mut |m, args| {
                     let t: Option<Vec<_>> = args.iter().map(|v| v.as_tensor().cloned()).collect();
                     let Some(t) = t else { return invalid("expects arrays") };
-                    norm::rms(&t, d, to, m.wide).map(Value::Tensor)
+                    if t.first().is_none_or(|x| x.dims != to.dims) || !to.dtype.is_float() {
+                        return invalid("expects an array of the result's sizes");
+                    }
+                    norm::rms(&t, d, to.dtype, m.wide).map(Value::Tensor)
                 })
             }
             "TopK" => {
