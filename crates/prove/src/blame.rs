@@ -929,7 +929,7 @@ pub(crate) fn frontier(
         let mut stack = vec![o.dist_rec];
         while let Some(r) = stack.pop() {
             let Some(rec) = a.dist.get(r as usize) else { continue };
-            if reach[r as usize].contains(&k) || (rec.known(&a.dist) && r != o.dist_rec) {
+            if reach[r as usize].last() == Some(&k) || (rec.known(&a.dist) && r != o.dist_rec) {
                 continue;
             }
             reach[r as usize].push(k);

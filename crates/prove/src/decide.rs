@@ -27,6 +27,9 @@ use std::time::{Duration, Instant};
 pub(crate) const DIST_TAG: u32 = 1 << 31;
 /// Most instructions that are lifted per program, loops unrolled.
 const MAX_STEPS: usize = 8_000_000;
+/// Outputs that may fail with all means; after that the programs are not equal
+/// as far as this attempt can tell, and the rest is compared as it is.
+const PATIENCE: usize = 8;
 /// Bytes that a term takes, roughly; turns a memory limit into a term limit.
 const BYTES_PER_CLASS: u64 = 700;
 
@@ -42,6 +45,26 @@ pub(crate) struct Attempt {
     pub(crate) stop: Option<Stop>,
     pub(crate) replaced: usize,
     pub(crate) constants: Vec<crate::probe::Leaf>,
+    /// For further distributed programs against the same baseline.
+    lifted: LiftedBase,
+    laws: Laws,
+}
+
+/// A lifted baseline beside its records.
+struct LiftedBase {
+    value: Lv,
+    rec: u32,
+    index: BaseIndex,
+    consts: ConstTable,
+    stop: Option<Stop>,
+}
+
+/// How an attempt lifts.
+#[derive(Clone, Copy)]
+struct Laws {
+    rules: Rules,
+    /// Devices are lifted one by one.
+    each: bool,
 }
 
 struct Clock {
@@ -316,7 +339,7 @@ pub(crate) fn attempt(
     if let Some(q) = options.progress {
         q.phase("baseline", Some(base.instrs.len() as u64));
     }
-    let (bv, brec, base_recs, stop) = {
+    let (value, rec, records, stop) = {
         let mut l = Lifter::new(
             base,
             &mut st,
@@ -332,11 +355,36 @@ pub(crate) fn attempt(
         let (v, rec) = l.run(args);
         (v, rec, std::mem::take(&mut l.lifted), l.stop)
     };
+    let lifted = LiftedBase { value, rec, index, consts, stop };
+    let laws = Laws { rules, each };
+    against(st, dev, records, lifted, laws, base, dist, claim, p, clock, options)
+}
+
+/// The rest of an attempt: the distributed program against a lifted baseline.
+fn against(
+    mut st: Store,
+    dev: Devices,
+    base_recs: Vec<Lifted>,
+    lifted: LiftedBase,
+    laws: Laws,
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    p: &Problem,
+    mut clock: Clock,
+    options: &Options<'_>,
+) -> Attempt {
     if let Some(q) = options.progress {
         q.phase("distributed", Some(dist.instrs.len() as u64));
     }
-    let mut watch =
-        DistWatch { index: &index, events: Vec::new(), replaced: 0, search: rules.reals };
+    // Symbols of this program are no symbols of the next.
+    let mut consts = lifted.consts.clone();
+    let mut watch = DistWatch {
+        index: &lifted.index,
+        events: Vec::new(),
+        replaced: 0,
+        search: laws.rules.reals,
+    };
     let (dv, drec, dist_recs, dist_paths, stop2) = {
         let mut l = Lifter::new(
             dist,
@@ -349,16 +397,16 @@ pub(crate) fn attempt(
             DIST_TAG,
         );
         l.replica_mode = p.replica_mode;
-        l.each = each;
+        l.each = laws.each;
         let args = param_values(&mut l, p, true, claim);
         let (v, rec) = l.run(args);
         (v, rec, std::mem::take(&mut l.lifted), std::mem::take(&mut l.paths), l.stop)
     };
-    let mut stop = stop.or(stop2);
+    let mut stop = lifted.stop.or(stop2);
     let (events, replaced) = (std::mem::take(&mut watch.events), watch.replaced);
     let mut outputs = Vec::new();
     if stop.is_none() {
-        let b = output_leaves(&bv, brec, &base_recs, base);
+        let b = output_leaves(&lifted.value, lifted.rec, &base_recs, base);
         let d = output_leaves(&dv, drec, &dist_recs, dist);
         let (bs, ds) = (problem::output_shapes(base), problem::output_shapes(dist));
         let n = b.len().max(d.len());
@@ -373,8 +421,9 @@ pub(crate) fn attempt(
             RegionInfo::of(dist),
             DIST_TAG,
         );
-        l.each = each;
+        l.each = laws.each;
         let mut sp = [Special::default(), Special::deep()];
+        let mut failed = 0;
         for k in 0..n {
             stop = l.budget.check(l.st, 0);
             if stop.is_some() {
@@ -384,9 +433,15 @@ pub(crate) fn attempt(
             let (x, y) = (b.get(k).unwrap_or(&none), d.get(k).unwrap_or(&none));
             sp.iter_mut().for_each(Special::renew);
             let shapes = (bs.get(k), ds.get(k));
-            outputs.push(check_output(&mut l, k, x, y, shapes, p, claim, dist, &mut sp));
+            let sp = if failed < PATIENCE { &mut sp[..] } else { &mut [] };
+            let o = check_output(&mut l, k, x, y, shapes, p, claim, dist, sp);
+            failed += usize::from(!o.proved);
+            outputs.push(o);
         }
     }
+    let constants = consts.leaves();
+    // Leaves of the next program are new ones.
+    let lifted = LiftedBase { consts: lifted.consts.after(&consts), ..lifted };
     Attempt {
         st,
         dev,
@@ -397,7 +452,39 @@ pub(crate) fn attempt(
         events,
         stop,
         replaced,
-        constants: consts.leaves(),
+        constants,
+        lifted,
+        laws,
+    }
+}
+
+impl Attempt {
+    /// The same attempt with another distributed program of the same
+    /// interface. Assumptions of earlier ones stay in the log.
+    pub(crate) fn again(
+        self,
+        base: &Module,
+        dist: &Module,
+        claim: &Claim,
+        p: &Problem,
+        options: &Options<'_>,
+    ) -> Attempt {
+        let clock = Clock { start: Instant::now(), limit: options.time_limit, steps: MAX_STEPS };
+        let Attempt { st, dev, base: records, lifted, laws, .. } = self;
+        against(st, dev, records, lifted, laws, base, dist, claim, p, clock, options)
+    }
+
+    /// Grade, if every output is proved.
+    pub(crate) fn grade(&self, claim: &Claim, p: &Problem) -> Option<Grade> {
+        if !proved(self) {
+            return None;
+        }
+        let assumed = !claim.assume.is_empty() || !p.assumed.is_empty();
+        Some(match grade_of(self) {
+            _ if !self.laws.rules.reals => Grade::Exact,
+            Grade::Reassociated if assumed => Grade::UnderAssumptions,
+            g => g,
+        })
     }
 }
 
@@ -520,17 +607,16 @@ pub(crate) fn verify(
     claim: &Claim,
     options: &Options<'_>,
 ) -> Outcome {
-    verify_with(base, dist, claim, options, None)
+    verify_with(base, dist, claim, options).0
 }
 
-/// See [`crate::verify_related`].
+/// [`verify`], with what it leaves behind.
 pub(crate) fn verify_with(
     base: &Module,
     dist: &Module,
     claim: &Claim,
     options: &Options<'_>,
-    related: Option<&mut Vec<Related>>,
-) -> Outcome {
+) -> (Outcome, Attempt) {
     let t0 = Instant::now();
     let p = problem::setup(base, dist, claim);
     let (mut a, grade) = best(base, dist, claim, &p, options, t0);
@@ -601,16 +687,13 @@ pub(crate) fn verify_with(
     }
     let regrouped =
         if all && grade != Some(Grade::Exact) { regrouped(&a, dist) } else { Vec::new() };
-    if let Some(out) = related {
-        *out = relate::all(&mut a, base, dist);
-    }
     let exhausted = a.stop.map(|s| match s {
         Stop::Time => "time",
         Stop::Nodes => "memory",
         Stop::Steps => "steps",
         Stop::Interrupted => "interrupted",
     });
-    Outcome {
+    let outcome = Outcome {
         verdict: if all { Verdict::Proved } else { Verdict::Unknown },
         grade,
         assumptions,
@@ -628,7 +711,8 @@ pub(crate) fn verify_with(
             seconds: t0.elapsed().as_secs_f64(),
             devices: p.devices as u32,
         },
-    }
+    };
+    (outcome, a)
 }
 
 /// Ranges of undeclared integer inputs, as far as they are used as indices,

@@ -11,6 +11,7 @@ pub mod blame;
 pub mod correspond;
 pub mod decide;
 pub mod devices;
+pub mod kept;
 pub mod lift;
 pub mod outcome;
 pub mod outputs;
@@ -20,6 +21,7 @@ pub mod problem;
 pub mod relate;
 pub mod tv;
 
+pub use kept::Kept;
 use outcome::{ExplainStep, Outcome, Related};
 use scalify_claim::Claim;
 use scalify_ir::{InstrId, Module};
@@ -55,7 +57,8 @@ pub fn verify(base: &Module, dist: &Module, claim: &Claim, options: &Options<'_>
     on_big_stack(|| decide::verify(base, dist, claim, options)).unwrap_or_else(internal_error)
 }
 
-fn internal_error() -> Outcome {
+/// The outcome where the prover failed: UNKNOWN, with a note that says so.
+pub fn internal_error() -> Outcome {
     let note = "internal error of the prover: please report the two files".to_owned();
     Outcome {
         verdict: outcome::Verdict::Unknown,
@@ -80,13 +83,23 @@ pub fn verify_related(
     claim: &Claim,
     options: &Options<'_>,
 ) -> (Outcome, Vec<Related>) {
-    let mut related = Vec::new();
-    let found =
-        on_big_stack(|| decide::verify_with(base, dist, claim, options, Some(&mut related)));
-    match found {
-        Some(o) => (o, related),
-        None => (internal_error(), Vec::new()),
-    }
+    verify_then(base, dist, claim, options, |o, kept| (o, kept.related()))
+        .unwrap_or_else(|| (internal_error(), Vec::new()))
+}
+
+/// [`verify`], then `f` on its outcome while the terms are still there; `None`
+/// if either of them panicked.
+pub fn verify_then<T: Send>(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    options: &Options<'_>,
+    f: impl FnOnce(Outcome, &mut Kept<'_>) -> T + Send,
+) -> Option<T> {
+    on_big_stack(|| {
+        let (outcome, a) = decide::verify_with(base, dist, claim, options);
+        f(outcome, &mut Kept::new(base, dist, a))
+    })
 }
 
 /// The steps behind the relation of a distributed instruction.

@@ -33,7 +33,7 @@ pub(crate) fn check_output(
     p: &Problem,
     claim: &Claim,
     dist: &Module,
-    sp: &mut [Special; 2],
+    sp: &mut [Special],
 ) -> OutputCheck {
     let mut out = OutputCheck {
         base: x.0.tensor().cloned(),
@@ -101,7 +101,7 @@ fn same_in_layout(
     b: &Tv,
     d: &Lv,
     q: &Placement,
-    sp: &mut [Special; 2],
+    sp: &mut [Special],
 ) -> Result<(), String> {
     let want = l.to_local(b, q)?;
     let d = match d {
@@ -174,7 +174,7 @@ pub(crate) fn same_value(st: &mut Store, a: &Tv, b: &Tv) -> bool {
 
 /// Equality of two values of the same local shape where reads of parts are
 /// pushed into the definitions.
-fn same_narrowed(st: &mut Store, a: &Tv, b: &Tv, sp: &mut [Special; 2]) -> bool {
+fn same_narrowed(st: &mut Store, a: &Tv, b: &Tv, sp: &mut [Special]) -> bool {
     let (mut a, mut b) = (a.clone(), b.clone());
     for _ in 0..2 {
         if st.align(&mut a, &mut b).is_none() {

@@ -108,22 +108,10 @@ fn relation_to(
     let b = a.base.get(brec as usize)?.tv.clone()?;
     let bi = a.base[brec as usize].instr;
     let (gs, ls) = (base.array(bi)?.dims.clone(), dist.array(instr)?.dims.clone());
-    let mesh: Vec<(String, i64)> = a.dev.mesh.clone();
-    let qs = problem::candidates(&mesh, a.dev.count, &gs, &ls, 24);
-    for q in qs {
-        if let Some(w) = block(a, &b, &q) {
-            if same_value(&mut a.st, &w, &d) {
-                let dims = placement_dims(a, &q);
-                let text = text(base, bi, &dims);
-                return Some(Relation {
-                    base: bi,
-                    dims,
-                    partial: Vec::new(),
-                    bijection: Vec::new(),
-                    text,
-                });
-            }
-        }
+    if let Some(q) = placed(a, &b, &d, &gs, &ls) {
+        let dims = placement_dims(a, &q);
+        let text = text(base, bi, &dims);
+        return Some(Relation { base: bi, dims, partial: Vec::new(), bijection: Vec::new(), text });
     }
     // Same elements under another index map: say which.
     let map = index_text(a, &b, &d);
@@ -137,6 +125,31 @@ fn relation_to(
         bijection: steps.unwrap_or_default(),
         text,
     })
+}
+
+/// How a value lies on the devices as blocks of a baseline value, of the
+/// placements that the shapes allow.
+fn placed(a: &mut Attempt, b: &Tv, d: &Tv, gs: &[i64], ls: &[i64]) -> Option<Placement> {
+    let mesh: Vec<(String, i64)> = a.dev.mesh.clone();
+    problem::candidates(&mesh, a.dev.count, gs, ls, 24)
+        .into_iter()
+        .find(|q| block(a, b, q).is_some_and(|w| same_value(&mut a.st, &w, d)))
+}
+
+/// The first baseline value of the same term of which a distributed one is the
+/// block, and the placement.
+pub(crate) fn block_of(
+    a: &mut Attempt,
+    base: &Module,
+    dist: &Module,
+    rec: u32,
+) -> Option<(InstrId, Placement)> {
+    let r = a.dist.get(rec as usize)?;
+    let b = a.base.get(r.base? as usize)?;
+    let (bi, di) = (b.instr, r.instr);
+    let (b, d) = (b.tv.clone()?, r.tv.clone()?);
+    let (gs, ls) = (base.array(bi)?.dims.clone(), dist.array(di)?.dims.clone());
+    Some((bi, placed(a, &b, &d, &gs, &ls)?))
 }
 
 /// Time for working out the layouts of relations.

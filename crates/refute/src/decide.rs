@@ -1,12 +1,15 @@
 //! The whole decision: prove, else refute, else say what was seen.
 
+use crate::cut;
+use crate::flat::flat;
 use crate::repair::{self, Repair};
 use crate::restrict::restrict;
 use crate::rounding;
-use crate::search::{Counterexample, Evidence, Options, Refuter, Search, too_big};
+use crate::search::{Counterexample, Evidence, MAX_VOLUME, Options, Refuter, Search, too_big};
 use crate::shrink::{Reduced, shrink};
 use scalify_claim::Claim;
 use scalify_ir::Module;
+use scalify_prove::Kept;
 use scalify_prove::outcome::{Grade, Outcome, Verdict};
 use scalify_prove::problem;
 use std::time::{Duration, Instant};
@@ -68,17 +71,39 @@ pub fn decide(
     plan: &Plan,
 ) -> Decision {
     let start = Instant::now();
-    let outcome = scalify_prove::verify(base, dist, claim, prover);
-    let mut d = Decision {
-        outcome,
-        counterexample: None,
-        evidence: None,
-        unable: None,
-        repairs: Vec::new(),
-        reduced: None,
-        reduced_problem: None,
-        edits_tried: 0,
-    };
+    scalify_prove::verify_then(base, dist, claim, prover, |outcome, kept| {
+        beyond(base, dist, claim, prover, plan, outcome, kept, start)
+    })
+    .unwrap_or_else(|| Decision::of(scalify_prove::internal_error()))
+}
+
+impl Decision {
+    fn of(outcome: Outcome) -> Decision {
+        Decision {
+            outcome,
+            counterexample: None,
+            evidence: None,
+            unable: None,
+            repairs: Vec::new(),
+            reduced: None,
+            reduced_problem: None,
+            edits_tried: 0,
+        }
+    }
+}
+
+/// What comes after the attempts at a proof.
+fn beyond(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    prover: &scalify_prove::Options<'_>,
+    plan: &Plan,
+    outcome: Outcome,
+    kept: &mut Kept<'_>,
+    start: Instant,
+) -> Decision {
+    let mut d = Decision::of(outcome);
     let proved = d.outcome.verdict == Verdict::Proved;
     // Assumptions that no input meets prove anything: such a proof is tried on
     // a few inputs, where that is cheap.
@@ -102,10 +127,17 @@ pub fn decide(
     }
     let p = problem::setup(base, dist, claim);
     if !proved && too_big(base, dist, &p).is_some() {
-        if one_output(base, dist, claim, prover, plan, &p, search, &mut d) {
-            return d;
+        // Calls in line, so that outputs of a called body can be told apart.
+        let (b, f) = (flat(base), flat(dist));
+        let (b, f) = (b.as_ref().unwrap_or(base), f.as_ref().unwrap_or(dist));
+        let one = restrict(b, f, &p, &open(&d));
+        let done = one.is_some_and(|(r, q, elements)| {
+            let go = if elements <= MAX_VOLUME { one_output } else { nearest };
+            go(base, dist, claim, prover, plan, r, q, search, kept, &mut d)
+        });
+        if !done {
+            reduced(base, dist, claim, prover, plan, &p, search, kept, &mut d);
         }
-        reduced(base, dist, claim, prover, plan, &p, search, &mut d);
         return d;
     }
     let refuter = match Refuter::new(base, dist, &p, claim, search) {
@@ -155,6 +187,7 @@ pub fn decide(
                     &refuter,
                     &c,
                     None,
+                    kept,
                     plan.repair,
                 );
                 repair::promote(&mut d.outcome, dist, &d.repairs);
@@ -204,13 +237,12 @@ fn one_output(
     claim: &Claim,
     prover: &scalify_prove::Options<'_>,
     plan: &Plan,
-    p: &problem::Problem,
+    r: Reduced,
+    q: problem::Problem,
     search: Options,
+    kept: &mut Kept<'_>,
     d: &mut Decision,
 ) -> bool {
-    let open = d.outcome.outputs.iter().filter(|o| o.verdict != Verdict::Proved);
-    let open: Vec<usize> = open.map(|o| o.index).collect();
-    let Some((r, q)) = restrict(base, dist, p, &open) else { return false };
     let search = Options { output: r.output, ..search };
     let Ok(refuter) = Refuter::new(&r.base, &r.dist, &q, claim, search) else { return false };
     let Search::Differ(c) = refuter.search() else { return false };
@@ -229,10 +261,62 @@ fn one_output(
             &refuter,
             &c,
             Some(&r),
+            kept,
             plan.repair,
         );
         repair::promote(&mut d.outcome, dist, &d.repairs);
     }
+    drop(refuter);
+    d.counterexample = Some(c);
+    d.reduced_problem = Some(Box::new(q));
+    d.reduced = Some(Box::new(r));
+    true
+}
+
+/// Outputs that are not proved.
+fn open(d: &Decision) -> Vec<usize> {
+    let open = d.outcome.outputs.iter().filter(|o| o.verdict != Verdict::Proved);
+    open.map(|o| o.index).collect()
+}
+
+/// Decides a deep pair that is too big to evaluate: at reduced sizes, for one
+/// output alone, and with the distributed program evaluated only from where
+/// its values are proved to be blocks of the baseline's. As in [`reduced`], a
+/// difference counts only together with a repair that is proved at full size.
+/// True if that refutes.
+fn nearest(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    prover: &scalify_prove::Options<'_>,
+    plan: &Plan,
+    one: Reduced,
+    q: problem::Problem,
+    search: Options,
+    kept: &mut Kept<'_>,
+    d: &mut Decision,
+) -> bool {
+    let Some((r, q, cut)) = cut::near(&one, &q, kept) else { return false };
+    let options =
+        Options { samples: search.samples.min(2), quick: true, output: r.output, ..search };
+    let Ok(refuter) = Refuter::new(&r.base, &r.dist, &q, claim, options) else { return false };
+    let refuter = refuter.from(&cut);
+    let Search::Differ(c) = refuter.search() else { return false };
+    let time = (plan.repair / 2).max(Duration::from_secs(1));
+    let o = &d.outcome;
+    let (repairs, tried) =
+        repair::search(base, dist, claim, prover, o, &refuter, &c, Some(&r), kept, time);
+    d.edits_tried = tried;
+    if !repairs.iter().any(|r| r.grade.is_some()) {
+        return false;
+    }
+    d.repairs = repairs;
+    repair::promote(&mut d.outcome, dist, &d.repairs);
+    d.outcome.verdict = Verdict::Refuted;
+    d.outcome.notes.push(
+        "the counterexample is one of the same programs at reduced sizes, for the output that takes the least work".to_owned(),
+    );
+    mark(d, &c);
     drop(refuter);
     d.counterexample = Some(c);
     d.reduced_problem = Some(Box::new(q));
@@ -253,6 +337,7 @@ fn reduced(
     plan: &Plan,
     p: &problem::Problem,
     search: Options,
+    kept: &mut Kept<'_>,
     d: &mut Decision,
 ) {
     let too_big = too_big(base, dist, p).unwrap_or_default();
@@ -272,8 +357,10 @@ fn reduced(
     match refuter.search() {
         Search::Differ(c) => {
             let time = plan.repair.max(Duration::from_secs(1));
-            let (repairs, tried) =
-                repair::search(base, dist, claim, prover, &d.outcome, &refuter, &c, Some(&r), time);
+            let (repairs, tried) = {
+                let o = &d.outcome;
+                repair::search(base, dist, claim, prover, o, &refuter, &c, Some(&r), kept, time)
+            };
             d.edits_tried = tried;
             if !repairs.iter().any(|r| r.grade.is_some()) {
                 d.outcome.notes.push(

@@ -125,6 +125,29 @@ impl Editor {
         }
     }
 
+    /// Makes the instructions of the entry that `dead` says a number, so that
+    /// ids stay; parameters stay. Nothing else may read them.
+    pub fn blank(&mut self, dead: impl Fn(InstrId) -> bool) -> Option<()> {
+        for x in self.m.entry_comp().instrs.clone() {
+            if self.m.instr(x).opcode != Opcode::Parameter && dead(x) {
+                self.number(x)?;
+            }
+        }
+        Some(())
+    }
+
+    /// Makes an instruction a number.
+    pub fn number(&mut self, x: InstrId) -> Option<()> {
+        let scalar = ArrayShape::new(DType::F32, []);
+        let zero = filled(&scalar, 0.0)?;
+        let shape = self.m.shape_id(Shape::Array(scalar));
+        let i = &mut self.m.instrs[x.0 as usize];
+        (i.opcode, i.attrs, i.shape) = (Opcode::Constant, Attrs::Constant(Box::new(zero)), shape);
+        i.operands.clear();
+        i.calls.clear();
+        Some(())
+    }
+
     /// A scalar or filled constant.
     pub fn constant(&mut self, comp: CompId, dtype: DType, value: f64) -> Option<InstrId> {
         let l = filled(&ArrayShape::new(dtype, []), value)?;

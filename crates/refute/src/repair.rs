@@ -10,6 +10,7 @@ use crate::search::{Counterexample, Refuter};
 use crate::shrink::Reduced;
 use scalify_claim::Claim;
 use scalify_ir::{InstrId, Module};
+use scalify_prove::Kept;
 use scalify_prove::outcome::{Frame, FrontierItem, Grade, Outcome, Verdict};
 use std::time::{Duration, Instant};
 
@@ -37,7 +38,8 @@ pub struct Repair {
 
 /// Repairs looked for.
 const WANTED: usize = 2;
-/// Instructions above which only edits close to the suspects are tried.
+/// Instructions above which only edits close to the suspects are tried, and
+/// proofs start from what is known of the baseline.
 const MANY: usize = 10_000;
 /// Instructions of both programs up to which values of the baseline are tried
 /// in place of distributed ones.
@@ -57,6 +59,7 @@ pub fn search(
     refuter: &Refuter<'_>,
     example: &Counterexample,
     reduced: Option<&Reduced>,
+    kept: &mut Kept<'_>,
     time: Duration,
 ) -> (Vec<Repair>, usize) {
     let mut tried = 0;
@@ -68,7 +71,7 @@ pub fn search(
         let (_, related) = scalify_prove::verify_related(base, dist, claim, &o);
         ctx.aligned = Some(Aligned::new(base, dist, outcome, &related));
     }
-    let small = reduced.map(|r| Context::new(&r.dist, &r.base, p));
+    let small = reduced.map(|r| Context::new(refuter.evaluated(), &r.base, p));
     let reach = if dist.instrs.len() > MANY { 1.6 } else { f64::INFINITY };
     let mut suspects: Vec<(InstrId, f64)> = Vec::new();
     for (k, f) in outcome.frontier.iter().enumerate().take(6) {
@@ -85,7 +88,7 @@ pub fn search(
     let Some(trial) = refuter.trial(example, if small.is_some() { 0 } else { 2 }) else {
         return (Vec::new(), 0);
     };
-    let sizes = reduced.is_some_and(Reduced::smaller);
+    let sizes = reduced.is_some_and(|r| r.smaller);
     let mut proved: Vec<Repair> = Vec::new();
     let mut likely: Vec<(Candidate, Module)> = Vec::new();
     let mut stop: Option<Duration> = None;
@@ -122,11 +125,16 @@ pub fn search(
             }
         };
         let o = scalify_prove::Options { time_limit: Some(time), progress: None, ..*prover };
-        let out = scalify_prove::verify(base, &m, claim, &o);
-        if out.verdict == Verdict::Proved {
+        // The terms of a big baseline are used again.
+        let known = if base.instrs.len() > MANY { kept.proves(&m, claim, &o) } else { None };
+        let grade = known.or_else(|| {
+            let out = scalify_prove::verify(base, &m, claim, &o);
+            out.grade.filter(|_| out.verdict == Verdict::Proved)
+        });
+        if grade.is_some() {
             // A second one is looked for only a little longer.
             stop.get_or_insert((now * 2).max(Duration::from_millis(500)));
-            proved.push(repair(&ctx, &c, &distances, out.grade, m));
+            proved.push(repair(&ctx, &c, &distances, grade, m));
         } else if likely.is_empty() {
             likely.push((c, m));
             if stop.is_none() && proved.is_empty() {

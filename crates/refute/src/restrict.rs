@@ -5,30 +5,31 @@
 //! nothing reads any more shrink to one element: a difference is one of the
 //! given programs too, whatever the other inputs are.
 
-use crate::edit::{Editor, filled};
-use crate::search::{MAX_VOLUME, volume};
+use crate::edit::Editor;
+use crate::search::volume;
 use crate::shrink::Reduced;
 use rustc_hash::FxHashSet;
-use scalify_ir::{ArrayShape, Attrs, DType, InstrId, Module, Opcode, Shape};
+use scalify_ir::{ArrayShape, Attrs, InstrId, Module, Opcode, Shape};
 use scalify_prove::problem::Problem;
 
-/// The pair for the one of `open` outputs that takes the fewest elements, and
-/// its pairing; `None` if none is small enough to evaluate.
+/// The pair for the one of `open` outputs that takes the fewest elements, its
+/// pairing, and those elements, over all devices; `None` if outputs cannot be
+/// left out.
 pub fn restrict(
     base: &Module,
     dist: &Module,
     p: &Problem,
     open: &[usize],
-) -> Option<(Reduced, Problem)> {
+) -> Option<(Reduced, Problem, f64)> {
     let n = outputs(base)?.len();
     if outputs(dist)?.len() != n || n < 2 || p.base_spmd && p.local_inputs {
         return None;
     }
     let mut smallest: Option<(f64, usize)> = None;
     for &k in open.iter().filter(|&&k| k < n).take(16) {
-        let (b, d) = (cone(base, outputs(base)?[k]), cone(dist, outputs(dist)?[k]));
-        let v = elements(base, &b) + elements(dist, &d) * p.devices as f64;
-        if v <= MAX_VOLUME && smallest.is_none_or(|s| v < s.0) {
+        let v = elements(base, outputs(base)?[k])
+            + elements(dist, outputs(dist)?[k]) * p.devices as f64;
+        if smallest.is_none_or(|s| v < s.0) {
             smallest = Some((v, k));
         }
     }
@@ -60,13 +61,22 @@ pub fn restrict(
     }
     // What is called counts too.
     let v = volume(&rb) + volume(&rd) * p.devices as f64;
-    (v <= MAX_VOLUME).then_some((Reduced { base: rb, dist: rd, output: Some(k) }, q))
+    Some((Reduced { base: rb, dist: rd, output: Some(k), smaller: false }, q, v))
 }
 
-/// Elements of the arrays of a cone.
-fn elements(m: &Module, cone: &FxHashSet<InstrId>) -> f64 {
+/// Elements of the arrays that `x` is computed from, and its own.
+fn elements(m: &Module, x: InstrId) -> f64 {
     let size = |a: &ArrayShape| a.dims.iter().map(|&d| d as f64).product::<f64>();
-    cone.iter().filter_map(|&x| m.array(x)).map(size).sum()
+    let mut seen = vec![false; m.instrs.len()];
+    let mut work = vec![x];
+    let mut sum = 0.0;
+    while let Some(x) = work.pop() {
+        if !std::mem::replace(&mut seen[x.0 as usize], true) {
+            sum += m.array(x).map_or(0.0, size);
+            work.extend(m.instr(x).operands.iter().copied());
+        }
+    }
+    sum
 }
 
 /// Elements of the result, if it is a tuple of arrays made in the entry of a
@@ -80,7 +90,7 @@ fn outputs(m: &Module) -> Option<&[InstrId]> {
 }
 
 /// What an instruction is computed from.
-fn cone(m: &Module, x: InstrId) -> FxHashSet<InstrId> {
+pub(crate) fn cone(m: &Module, x: InstrId) -> FxHashSet<InstrId> {
     let mut out = FxHashSet::default();
     let mut work = vec![x];
     while let Some(x) = work.pop() {
@@ -114,19 +124,8 @@ fn left(m: &Module, keep: usize, live: &FxHashSet<InstrId>, idle: &[InstrId]) ->
     let shape = Shape::Tuple(parts.iter().map(|&x| e.m.shape(x).clone()).collect());
     let root = e.insert(entry, None, Opcode::Tuple, Attrs::None, &parts, &[], Some(shape))?;
     e.m.comps[entry.0 as usize].root = root;
-    // What nothing reads any more becomes a number, so that ids stay.
-    let scalar = ArrayShape::new(DType::F32, []);
-    let zero = filled(&scalar, 0.0)?;
-    let scalar = e.m.shape_id(Shape::Array(scalar));
-    for &x in m.entry_comp().instrs.iter().filter(|x| !live.contains(x)) {
-        let i = &mut e.m.instrs[x.0 as usize];
-        if i.opcode != Opcode::Parameter {
-            (i.opcode, i.attrs, i.shape) =
-                (Opcode::Constant, Attrs::Constant(Box::new(zero.clone())), scalar);
-            i.operands.clear();
-            i.calls.clear();
-        }
-    }
+    let old = m.instrs.len();
+    e.blank(|x| (x.0 as usize) < old && !live.contains(&x))?;
     for &x in idle {
         let s = one(m.shape(x))?;
         e.m.instrs[x.0 as usize].shape = e.m.shape_id(s);

@@ -1,6 +1,7 @@
 //! Looks for inputs on which two programs differ by more than rounding.
 
 use crate::compare::{self, bounds, differs, numbers, rms};
+use crate::cut::Cut;
 use crate::domain::{self, Domain, Profile};
 use crate::evaluate::{self, Inputs, Results, RunLimits};
 use crate::place;
@@ -227,6 +228,7 @@ pub struct Refuter<'a> {
     u: f64,
     options: Options,
     start: Instant,
+    cut: Option<&'a Cut>,
 }
 
 enum Verdict {
@@ -287,7 +289,17 @@ impl<'a> Refuter<'a> {
         let domains = domain::domains(base, p, claim);
         let u = compare::roundoff(base);
         let start = Instant::now();
-        Ok(Refuter { base, dist, p, domains, layouts, outputs, u, options, start })
+        Ok(Refuter { base, dist, p, domains, layouts, outputs, u, options, start, cut: None })
+    }
+
+    /// Evaluates the distributed program from the values of the cut on.
+    pub fn from(self, cut: &'a Cut) -> Self {
+        Refuter { cut: Some(cut), ..self }
+    }
+
+    /// The distributed program as it is evaluated.
+    pub fn evaluated(&self) -> &Module {
+        self.cut.map_or(self.dist, |c| &c.dist)
     }
 
     fn limits(&self) -> RunLimits {
@@ -332,11 +344,22 @@ impl<'a> Refuter<'a> {
     }
 
     fn run_base(&self, x: &Inputs, a: Accumulate) -> Result<Results, RunError> {
-        evaluate::base(self.base, self.p, x, a, self.limits())
+        let m = self.cut.as_ref().map_or(self.base, |c| &c.base);
+        evaluate::base(m, self.p, x, a, self.limits())
     }
 
-    fn run_dist(&self, l: &Layouts, x: &Inputs, a: Accumulate) -> Result<Results, RunError> {
-        evaluate::dist(self.dist, self.p, &l.inputs, x, a, self.limits())
+    /// `b`: the baseline's results on the same inputs.
+    fn run_dist(
+        &self,
+        l: &Layouts,
+        x: &Inputs,
+        b: &Results,
+        a: Accumulate,
+    ) -> Result<Results, RunError> {
+        match &self.cut {
+            Some(c) => c.run(&c.dist, &l.inputs, x, b, a, self.limits(), None),
+            None => evaluate::dist(self.dist, self.p, &l.inputs, x, a, self.limits()),
+        }
     }
 
     /// The baseline's output `k` that device `d` is compared with.
@@ -480,7 +503,7 @@ impl<'a> Refuter<'a> {
     /// and, for integers, in the programs' own types too.
     fn decide(&self, l: &Layouts, x: &Inputs, r: &mut Random) -> Result<Option<Verdict>, RunError> {
         let wide = self.run_base(x, Accumulate::F64)?;
-        let got = self.run_dist(l, x, Accumulate::F64)?;
+        let got = self.run_dist(l, x, &wide, Accumulate::F64)?;
         // A first look with a bound that rounding in f64 cannot reach.
         let tight = |k: usize, d: usize| match self.expected(&wide, d, k) {
             Some(t) => {
@@ -524,7 +547,7 @@ impl<'a> Refuter<'a> {
         let Some(v) = self.compare(&wide, &first, &got, None) else { return Ok(None) };
         let Verdict::Differ(mut found) = v else { return Ok(Some(v)) };
         for (m, n) in moved.iter().zip(&near) {
-            let again = self.run_dist(l, m, Accumulate::F64)?;
+            let again = self.run_dist(l, m, n, Accumulate::F64)?;
             // The same rounding bound, around the moved baseline.
             let b = |k: usize, d: usize| bound(n, &[&wide], k, d);
             match self.compare(n, &b, &again, None) {
@@ -542,7 +565,7 @@ impl<'a> Refuter<'a> {
             }));
         }
         // In the programs' own types: what the user will see.
-        let own = self.run_dist(l, x, Accumulate::Plain)?;
+        let own = self.run_dist(l, x, &plain, Accumulate::Plain)?;
         match self.compare(&plain, &first, &own, None) {
             Some(Verdict::Differ(f)) => found.retain(|x| f.iter().any(|y| y.output == x.output)),
             _ => found.clear(),
@@ -569,8 +592,8 @@ impl<'a> Refuter<'a> {
         let l = self.layouts.first()?;
         let bw = self.run_base(x, Accumulate::F64).ok()?;
         let bp = self.run_base(x, Accumulate::Plain).ok()?;
-        let dw = self.run_dist(l, x, Accumulate::F64).ok()?;
-        let dp = self.run_dist(l, x, Accumulate::Plain).ok()?;
+        let dw = self.run_dist(l, x, &bw, Accumulate::F64).ok()?;
+        let dp = self.run_dist(l, x, &bp, Accumulate::Plain).ok()?;
         for (k, (shape, _)) in self.outputs.iter().enumerate() {
             if !shape.dtype.is_float() {
                 continue;
@@ -778,10 +801,13 @@ impl Refuter<'_> {
             wide: Vec::new(),
             bounds: Vec::new(),
             layouts: Layouts { inputs: c.placements.clone() },
-            steps: self.steps(c),
+            steps: 0,
         };
         for x in inputs {
             let wide = self.run_base(&x, Accumulate::F64).ok()?;
+            if t.steps == 0 {
+                t.steps = self.steps(c, &wide);
+            }
             let plain = self.run_base(&x, Accumulate::Plain).ok()?;
             let near = self.run_base(&self.moved(&x, &mut r), Accumulate::F64).ok()?;
             let mut all = Vec::new();
@@ -803,13 +829,30 @@ impl Refuter<'_> {
 }
 
 impl Refuter<'_> {
+    /// Runs an edit of the distributed program in so many steps.
+    fn run_edited(
+        &self,
+        m: &Module,
+        q: &[Option<Placement>],
+        x: &Inputs,
+        b: &Results,
+        limits: RunLimits,
+        steps: u64,
+    ) -> Result<Results, RunError> {
+        let a = Accumulate::F64;
+        match &self.cut {
+            Some(c) => c.run(m, q, x, b, a, limits, Some(steps)),
+            None => evaluate::dist_within(m, self.p, q, x, a, limits, Some(steps)),
+        }
+    }
+
     /// Eight to sixteen times the steps that the distributed program takes.
-    fn steps(&self, c: &Counterexample) -> u64 {
+    /// `b`: the baseline's results on the inputs drawn.
+    fn steps(&self, c: &Counterexample, b: &Results) -> u64 {
         let mut limit = 4 * self.dist.instrs.len().max(64) as u64;
-        let (p, q) = (self.p, &c.placements);
         loop {
-            let (l, a) = (self.limits(), Accumulate::Plain);
-            let run = evaluate::dist_within(self.dist, p, q, &c.drawn, a, l, Some(limit));
+            let m = self.evaluated();
+            let run = self.run_edited(m, &c.placements, &c.drawn, b, self.limits(), limit);
             match run {
                 Err(RunError::Limit { limit: Limit::Steps, .. }) => limit = limit.saturating_mul(2),
                 _ => return limit.saturating_mul(8),
@@ -824,8 +867,8 @@ impl Trial {
     pub fn agrees(&self, r: &Refuter<'_>, m: &Module) -> bool {
         for (k, x) in self.inputs.iter().enumerate() {
             let limits = RunLimits { memory: r.options.memory, time: Duration::from_secs(5) };
-            let (q, a) = (&self.layouts.inputs, Accumulate::F64);
-            let run = evaluate::dist_within(m, r.p, q, x, a, limits, Some(self.steps));
+            let q = &self.layouts.inputs;
+            let run = r.run_edited(m, q, x, &self.wide[k], limits, self.steps);
             let Ok(got) = run else { return false };
             let bound = |o: usize, d: usize| {
                 let all = &self.bounds[k][o];

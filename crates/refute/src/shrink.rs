@@ -31,16 +31,10 @@ pub struct Reduced {
     pub base: Module,
     /// Distributed program.
     pub dist: Module,
-    /// Sizes are as given, and only this output is computed; see
-    /// [`crate::restrict`].
+    /// Only this output is computed; see [`crate::restrict`].
     pub output: Option<usize>,
-}
-
-impl Reduced {
     /// Sizes are smaller than given.
-    pub fn smaller(&self) -> bool {
-        self.output.is_none()
-    }
+    pub smaller: bool,
 }
 
 /// Sizes are not divided below this.
@@ -155,7 +149,8 @@ pub fn shrink(base: &Module, dist: &Module, p: &Problem) -> Option<Reduced> {
     if e.iter().all(|&e| e == 0) {
         return None;
     }
-    Some(Reduced { base: rebuild(&bv, &mut c, &e)?, dist: rebuild(&dv, &mut c, &e)?, output: None })
+    let (base, dist) = (rebuild(&bv, &mut c, &e)?, rebuild(&dv, &mut c, &e)?);
+    Some(Reduced { base, dist, output: None, smaller: true })
 }
 
 fn variables<'a>(m: &'a Module, c: &mut Classes) -> Vars<'a> {

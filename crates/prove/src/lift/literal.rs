@@ -16,7 +16,7 @@ const MAX_NUMBERS: i64 = 1 << 12;
 const FIRST_CONST: u32 = 1 << 20;
 
 /// Constants of both programs, so that equal bytes are one leaf.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct ConstTable {
     ids: HashMap<(DType, Vec<i64>, Arc<[u8]>), u32, FxBuildHasher>,
     specials: HashMap<(DType, Vec<u8>), u32, FxBuildHasher>,
@@ -36,6 +36,11 @@ impl ConstTable {
         let i = self.unknown();
         self.symbols.insert(key, i);
         i
+    }
+
+    /// This table, with new leaves that `later` has not given out.
+    pub(crate) fn after(self, later: &ConstTable) -> ConstTable {
+        ConstTable { next: self.next.max(later.next), ..self }
     }
 
     /// A leaf that equals no other.

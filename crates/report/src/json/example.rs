@@ -181,7 +181,7 @@ pub(super) fn counterexample<'a>(s: &Subject<'a>) -> Option<Counterexample<'a>> 
     });
     let inputs = c.inputs.values.iter().enumerate();
     Some(Counterexample {
-        reduced: s.decision.reduced.as_ref().is_some_and(|r| r.smaller()),
+        reduced: s.decision.reduced.as_ref().is_some_and(|r| r.smaller),
         seed: s.seed,
         draw: crate::draw(c),
         inputs: inputs.filter_map(|(k, v)| input(c, k, v)).collect(),

@@ -48,7 +48,7 @@ pub(super) fn clause(s: &Subject<'_>, c: &Counterexample) -> Option<String> {
         2 => " (and another output differs)".into(),
         n => format!(" (and {} other outputs differ)", n - 1),
     };
-    let smaller = s.decision.reduced.as_ref().is_some_and(|r| r.smaller());
+    let smaller = s.decision.reduced.as_ref().is_some_and(|r| r.smaller);
     let sizes = if smaller { "at reduced sizes " } else { "" };
     Some(format!(
         "{sizes}{} is {} at {} on device {} where the baseline has {}{rounding}{more}",
@@ -109,7 +109,7 @@ pub(super) fn repairs(s: &Subject<'_>) -> (&'static str, Vec<String>) {
 pub(super) fn render(t: &mut String, s: &Subject<'_>, p: Paint, all: bool) {
     let Some(c) = &s.decision.counterexample else { return };
     let title = match &s.decision.reduced {
-        Some(r) if r.smaller() => "where they differ, at reduced sizes",
+        Some(r) if r.smaller => "where they differ, at reduced sizes",
         _ => "where they differ",
     };
     let _ = writeln!(t, "\n{}", p.bold(title));
