@@ -134,8 +134,9 @@ fn related(r: &Reduced, x: InstrId, kept: &mut Kept<'_>) -> Option<Given> {
         return None;
     }
     let (b, placement) = kept.block_of(x)?;
-    // Left out of the reduced baseline, or an input.
-    if r.base.instr(b).operands.is_empty() {
+    // Left out of the reduced baseline.
+    let i = r.base.instr(b);
+    if i.operands.is_empty() && i.opcode != Opcode::Parameter {
         return None;
     }
     let (g, l) = (r.base.array(b)?, r.dist.array(x)?);

@@ -8,8 +8,8 @@
 use crate::edit::Editor;
 use crate::search::volume;
 use crate::shrink::Reduced;
-use rustc_hash::FxHashSet;
-use scalify_ir::{ArrayShape, Attrs, InstrId, Module, Opcode, Shape};
+use rustc_hash::{FxHashMap, FxHashSet};
+use scalify_ir::{ArrayShape, Attrs, InstrId, Module, Opcode, Shape, ShapeId};
 use scalify_prove::problem::Problem;
 
 /// The pair for the one of `open` outputs that takes the fewest elements, its
@@ -73,7 +73,10 @@ fn elements(m: &Module, x: InstrId) -> f64 {
     while let Some(x) = work.pop() {
         if !std::mem::replace(&mut seen[x.0 as usize], true) {
             sum += m.array(x).map_or(0.0, size);
-            work.extend(m.instr(x).operands.iter().copied());
+            match element(m, x) {
+                Some((_, o)) => work.push(o),
+                None => work.extend(m.instr(x).operands.iter().copied()),
+            }
         }
     }
     sum
@@ -89,13 +92,38 @@ fn outputs(m: &Module) -> Option<&[InstrId]> {
         .then_some(&root.operands[..])
 }
 
-/// What an instruction is computed from.
+/// The border of a manual region and the operand of it, of whose result `x` is
+/// an element: element `k` is made from operand `k` alone.
+fn element(m: &Module, x: InstrId) -> Option<(InstrId, InstrId)> {
+    let i = m.instr(x);
+    let Attrs::TupleIndex(k) = i.attrs else { return None };
+    let border = *i.operands.first()?;
+    let k = usize::try_from(k).ok()?;
+    is_border(m, border).then_some((border, *m.instr(border).operands.get(k)?))
+}
+
+/// Borders of Shardy's manual regions with several values.
+fn is_border(m: &Module, x: InstrId) -> bool {
+    let Attrs::CustomCall(c) = &m.instr(x).attrs else { return false };
+    matches!(m.str(c.target), "xla.sdy.LocalToGlobalShape" | "xla.sdy.GlobalToLocalShape")
+        && m.shape(x).as_tuple().is_some_and(|t| t.len() == m.instr(x).operands.len())
+}
+
+/// What an instruction is computed from. Of a border of a manual region only
+/// the values that are read count.
 pub(crate) fn cone(m: &Module, x: InstrId) -> FxHashSet<InstrId> {
     let mut out = FxHashSet::default();
     let mut work = vec![x];
     while let Some(x) = work.pop() {
-        if out.insert(x) {
-            work.extend(m.instr(x).operands.iter().copied());
+        if !out.insert(x) {
+            continue;
+        }
+        match element(m, x) {
+            Some((border, o)) => {
+                out.insert(border);
+                work.push(o);
+            }
+            None => work.extend(m.instr(x).operands.iter().copied()),
         }
     }
     out
@@ -124,6 +152,27 @@ fn left(m: &Module, keep: usize, live: &FxHashSet<InstrId>, idle: &[InstrId]) ->
     let shape = Shape::Tuple(parts.iter().map(|&x| e.m.shape(x).clone()).collect());
     let root = e.insert(entry, None, Opcode::Tuple, Attrs::None, &parts, &[], Some(shape))?;
     e.m.comps[entry.0 as usize].root = root;
+    // Values that cross a border of a region and are not read.
+    let mut zeros: FxHashMap<ShapeId, InstrId> = FxHashMap::default();
+    for &x in live.iter().filter(|&&x| is_border(m, x)) {
+        for (k, &o) in m.instr(x).operands.iter().enumerate() {
+            if live.contains(&o) {
+                continue;
+            }
+            let s = m.instr(o).shape;
+            let zero = match zeros.get(&s) {
+                Some(&z) => z,
+                None => {
+                    let a = m.array(o)?;
+                    let zero = e.constant(entry, a.dtype, 0.0)?;
+                    let z = e.spread(entry, zero, zero, a)?;
+                    zeros.insert(s, z);
+                    z
+                }
+            };
+            e.m.instrs[x.0 as usize].operands[k] = zero;
+        }
+    }
     let old = m.instrs.len();
     e.blank(|x| (x.0 as usize) < old && !live.contains(&x))?;
     for &x in idle {
