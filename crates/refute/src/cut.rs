@@ -5,8 +5,7 @@
 //! values follow from the baseline's, which one device computes; only what
 //! comes after is evaluated on all of them.
 
-use crate::domain;
-use crate::edit::Editor;
+use crate::edit::{Editor, filled};
 use crate::evaluate::{self, Inputs, Results, RunLimits};
 use crate::restrict::cone;
 use crate::shrink::{Reduced, shrink};
@@ -108,23 +107,22 @@ fn cut(r: &Reduced, p: &Problem, kept: &mut Kept<'_>) -> Option<Cut> {
         if at.iter().any(|x| live.contains(x)) {
             continue;
         }
+        let Shape::Array(a) = &p.base_inputs[b].shape else { continue };
+        let a = ArrayShape::new(a.dtype, a.dims.iter().map(|_| 1));
+        let zero = filled(&a, 0.0).and_then(|l| Tensor::from_literal(&l));
+        let Some(zero) = zero else { continue };
         for (&k, x) in pairs.iter().zip(at) {
-            let a = ones(r.dist.array(x)?);
             q.pairs[k].placement = None;
             q.dist_inputs[p.pairs[k].dist].shape = Shape::Array(a.clone());
-            idle.push((b, domain::from_f64(&a, vec![0.0])?));
-            lost.push((x, a));
+            lost.push((x, a.clone()));
         }
+        idle.push((b, zero));
         idle_pairs.extend(pairs);
     }
     let first = r.base.instr(r.base.entry_comp().root).operands.len();
     let base = with_outputs(&r.base, &given)?;
     let dist = from_given(&r.dist, &given, &live, &lost)?;
     Some(Cut { base, dist, p: q, placements, first, idle, idle_pairs })
-}
-
-fn ones(a: &ArrayShape) -> ArrayShape {
-    ArrayShape::new(a.dtype, a.dims.iter().map(|_| 1))
 }
 
 /// The baseline value of which `x` is the block, if both are computed, with
