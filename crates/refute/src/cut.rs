@@ -5,14 +5,14 @@
 //! values follow from the baseline's, which one device computes; only what
 //! comes after is evaluated on all of them.
 
-use crate::edit::{Editor, filled};
+use crate::edit::Editor;
 use crate::evaluate::{self, Inputs, Results, RunLimits};
 use crate::restrict::cone;
 use crate::shrink::{Reduced, shrink};
 use rustc_hash::FxHashSet;
 use scalify_claim::Placement;
-use scalify_interp::{Accumulate, RunError, Tensor};
-use scalify_ir::{ArrayShape, Attrs, InstrId, Module, Opcode, Shape};
+use scalify_interp::{Accumulate, RunError};
+use scalify_ir::{Attrs, InstrId, Module, Opcode, Shape};
 use scalify_prove::Kept;
 use scalify_prove::problem::{InputPair, Leaf, Problem};
 
@@ -27,10 +27,8 @@ pub struct Cut {
     placements: Vec<Option<Placement>>,
     /// Position of the first of those outputs.
     first: usize,
-    /// Baseline inputs that the distributed program does not read any more.
-    idle: Vec<(usize, Tensor)>,
-    /// Their pairs.
-    idle_pairs: Vec<usize>,
+    /// Pairs of the inputs that the distributed program still reads.
+    pairs: Vec<usize>,
 }
 
 /// Most values at a cut.
@@ -95,34 +93,15 @@ fn cut(r: &Reduced, p: &Problem, kept: &mut Kept<'_>) -> Option<Cut> {
     if given.is_empty() {
         return None;
     }
-    let (mut q, placements) = pairing(r, p, &given);
-    let (mut idle, mut idle_pairs, mut lost) = (Vec::new(), Vec::new(), Vec::new());
-    for b in 0..p.base_inputs.len() {
-        let read = |k: &usize| p.pairs[*k].base == Some(b);
-        let pairs: Vec<usize> = (0..p.pairs.len()).filter(read).collect();
-        let params = &r.dist.entry_comp().params;
-        let at: Option<Vec<InstrId>> =
-            pairs.iter().map(|&k| params.get(p.pairs[k].dist).copied()).collect();
-        let at = at?;
-        if at.iter().any(|x| live.contains(x)) {
-            continue;
-        }
-        let Shape::Array(a) = &p.base_inputs[b].shape else { continue };
-        let a = ArrayShape::new(a.dtype, a.dims.iter().map(|_| 1));
-        let zero = filled(&a, 0.0).and_then(|l| Tensor::from_literal(&l));
-        let Some(zero) = zero else { continue };
-        for (&k, x) in pairs.iter().zip(at) {
-            q.pairs[k].placement = None;
-            q.dist_inputs[p.pairs[k].dist].shape = Shape::Array(a.clone());
-            lost.push((x, a.clone()));
-        }
-        idle.push((b, zero));
-        idle_pairs.extend(pairs);
-    }
+    let params = &r.dist.entry_comp().params;
+    let read = |q: &InputPair| params.get(q.dist).is_some_and(|x| live.contains(x));
+    let kept_pairs: Vec<usize> = (0..p.pairs.len()).filter(|&k| read(&p.pairs[k])).collect();
+    let (q, placements) = pairing(r, p, &kept_pairs, &given);
     let first = r.base.instr(r.base.entry_comp().root).operands.len();
     let base = with_outputs(&r.base, &given)?;
-    let dist = from_given(&r.dist, &given, &live, &lost)?;
-    Some(Cut { base, dist, p: q, placements, first, idle, idle_pairs })
+    let inputs = kept_pairs.iter().map(|&k| params[p.pairs[k].dist]).collect();
+    let dist = from_given(&r.dist, inputs, &given, &live)?;
+    Some(Cut { base, dist, p: q, placements, first, pairs: kept_pairs })
 }
 
 /// The baseline value of which `x` is the block, if both are computed, with
@@ -147,10 +126,24 @@ fn related(r: &Reduced, x: InstrId, kept: &mut Kept<'_>) -> Option<Given> {
     fits.then_some(Given { dist: x, base: b, placement })
 }
 
-/// The pairing with the values of the cut as further inputs, and their
-/// placements.
-fn pairing(r: &Reduced, p: &Problem, given: &[Given]) -> (Problem, Vec<Option<Placement>>) {
+/// The pairing of the distributed inputs that are still read, with the values
+/// of the cut as further inputs, and the placements of those.
+fn pairing(
+    r: &Reduced,
+    p: &Problem,
+    pairs: &[usize],
+    given: &[Given],
+) -> (Problem, Vec<Option<Placement>>) {
     let mut q = p.clone();
+    (q.pairs, q.dist_inputs) = pairs
+        .iter()
+        .enumerate()
+        .map(|(n, &k)| {
+            let pair = &p.pairs[k];
+            let leaf = Leaf { param: n, index: n, ..p.dist_inputs[pair.dist].clone() };
+            (InputPair { dist: n, ..pair.clone() }, leaf)
+        })
+        .unzip();
     let mut placements = Vec::new();
     for g in given {
         let leaf = |m: &Module, x: InstrId, n: usize| Leaf {
@@ -186,13 +179,13 @@ fn with_outputs(m: &Module, given: &[Given]) -> Option<Module> {
     e.finish()
 }
 
-/// The distributed program with the given values as its last parameters;
-/// `lost` parameters take one element.
+/// The distributed program with the parameters `inputs`, and after them the
+/// given values.
 fn from_given(
     m: &Module,
+    inputs: Vec<InstrId>,
     given: &[Given],
     live: &FxHashSet<InstrId>,
-    lost: &[(InstrId, ArrayShape)],
 ) -> Option<Module> {
     let mut e = Editor::new(m);
     let entry = m.entry.0 as usize;
@@ -202,18 +195,16 @@ fn from_given(
     for &x in m.instr(root).operands.iter().filter(|x| !live.contains(x)) {
         keep.extend(cone(m, x));
     }
-    e.blank(|x| !keep.contains(&x))?;
-    for g in given {
-        let n = e.m.comps[entry].params.len();
-        let i = &mut e.m.instrs[g.dist.0 as usize];
+    e.remove(|x| !keep.contains(&x))?;
+    let mut params = inputs;
+    params.extend(given.iter().map(|g| g.dist));
+    for (n, x) in params.iter().enumerate() {
+        let i = &mut e.m.instrs[x.0 as usize];
         (i.opcode, i.attrs) = (Opcode::Parameter, Attrs::Parameter(u32::try_from(n).ok()?));
         i.operands.clear();
         i.calls.clear();
-        e.m.comps[entry].params.push(g.dist);
     }
-    for (x, a) in lost {
-        e.m.instrs[x.0 as usize].shape = e.m.shape_id(Shape::Array(a.clone()));
-    }
+    e.m.comps[entry].params = params;
     e.finish()
 }
 
@@ -234,19 +225,10 @@ impl Cut {
         steps: Option<u64>,
     ) -> Result<Results, RunError> {
         let mut values = x.values.clone();
-        for (k, t) in &self.idle {
-            if let Some(v) = values.get_mut(*k) {
-                *v = vec![t.clone()];
-            }
-        }
         let given = b.first().and_then(|v| v.get(self.first..)).unwrap_or_default();
         values.extend(given.iter().map(|t| vec![t.clone()]));
-        let mut all = [placements, &self.placements].concat();
-        for &k in &self.idle_pairs {
-            if let Some(q) = all.get_mut(k) {
-                *q = None;
-            }
-        }
+        let own = self.pairs.iter().map(|&k| placements.get(k).cloned().flatten());
+        let all: Vec<Option<Placement>> = own.chain(self.placements.iter().cloned()).collect();
         evaluate::dist_within(m, &self.p, &all, &Inputs { values }, accumulate, limits, steps)
     }
 }

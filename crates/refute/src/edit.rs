@@ -22,7 +22,9 @@ pub struct Editor {
 impl Editor {
     /// Starts from a copy.
     pub fn new(m: &Module) -> Editor {
-        Editor { m: m.clone(), made: 0, shift: 0 }
+        // An edited module has names of ours already.
+        let edited = m.instrs.iter().any(|i| m.str(i.name).starts_with("repair."));
+        Editor { m: m.clone(), made: if edited { m.instrs.len() } else { 0 }, shift: 0 }
     }
 
     /// The id that a computation of the original module has now.
@@ -125,26 +127,24 @@ impl Editor {
         }
     }
 
-    /// Makes the instructions of the entry that `dead` says a number, so that
-    /// ids stay; parameters stay. Nothing else may read them.
-    pub fn blank(&mut self, dead: impl Fn(InstrId) -> bool) -> Option<()> {
-        for x in self.m.entry_comp().instrs.clone() {
-            if self.m.instr(x).opcode != Opcode::Parameter && dead(x) {
-                self.number(x)?;
-            }
-        }
-        Some(())
-    }
-
-    /// Makes an instruction a number.
-    pub fn number(&mut self, x: InstrId) -> Option<()> {
+    /// Takes the instructions that `dead` says out of the entry; nothing else
+    /// may read them. What is left of them is a number in no computation, so
+    /// that ids stay.
+    pub fn remove(&mut self, dead: impl Fn(InstrId) -> bool) -> Option<()> {
         let scalar = ArrayShape::new(DType::F32, []);
         let zero = filled(&scalar, 0.0)?;
         let shape = self.m.shape_id(Shape::Array(scalar));
-        let i = &mut self.m.instrs[x.0 as usize];
-        (i.opcode, i.attrs, i.shape) = (Opcode::Constant, Attrs::Constant(Box::new(zero)), shape);
-        i.operands.clear();
-        i.calls.clear();
+        let entry = self.m.entry.0 as usize;
+        let list = std::mem::take(&mut self.m.comps[entry].instrs);
+        let (gone, left): (Vec<_>, Vec<_>) = list.into_iter().partition(|&x| dead(x));
+        self.m.comps[entry].instrs = left;
+        for x in gone {
+            let i = &mut self.m.instrs[x.0 as usize];
+            (i.opcode, i.attrs, i.shape) =
+                (Opcode::Constant, Attrs::Constant(Box::new(zero.clone())), shape);
+            i.operands.clear();
+            i.calls.clear();
+        }
         Some(())
     }
 

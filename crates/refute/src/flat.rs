@@ -2,7 +2,7 @@
 //! call computes.
 
 use crate::edit::Editor;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use scalify_ir::{Attrs, CompId, InstrId, Module, Opcode};
 
 /// Deepest nesting of calls that are put in line.
@@ -10,8 +10,7 @@ const MAX_DEPTH: usize = 32;
 
 /// The program with computations that are called once, from the entry by
 /// `call`, in place of their calls, and elements of tuples read directly.
-/// Instructions keep their ids: those that are not needed any more are numbers
-/// that nothing reads. `None` if there is nothing to do.
+/// Instructions keep their ids. `None` if there is nothing to do.
 pub fn flat(m: &Module) -> Option<Module> {
     let mut sites = vec![0usize; m.comps.len()];
     for c in m.comps.iter().flat_map(|c| &c.instrs).flat_map(|&i| &m.instr(i).calls) {
@@ -42,9 +41,8 @@ pub fn flat(m: &Module) -> Option<Module> {
     let root = m.entry_comp().root;
     e.m.comps[entry].root = same.get(&root).copied().unwrap_or(root);
     e.m.comps[entry].instrs = gone.iter().copied().chain(list).collect();
-    for &x in &gone {
-        e.number(x)?;
-    }
+    let dead: FxHashSet<InstrId> = gone.into_iter().collect();
+    e.remove(|x| dead.contains(&x))?;
     // Computations without callers go.
     let mut next = 0;
     let now: Vec<CompId> = inlined

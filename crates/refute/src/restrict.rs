@@ -174,7 +174,8 @@ fn left(m: &Module, keep: usize, live: &FxHashSet<InstrId>, idle: &[InstrId]) ->
         }
     }
     let old = m.instrs.len();
-    e.blank(|x| (x.0 as usize) < old && !live.contains(&x))?;
+    let input = |x: InstrId| m.instr(x).opcode == Opcode::Parameter;
+    e.remove(|x| (x.0 as usize) < old && !live.contains(&x) && !input(x))?;
     for &x in idle {
         let s = one(m.shape(x))?;
         e.m.instrs[x.0 as usize].shape = e.m.shape_id(s);
