@@ -128,8 +128,8 @@ impl Editor {
     }
 
     /// Takes the instructions that `dead` says out of the entry; nothing else
-    /// may read them. What is left of them is a number in no computation, so
-    /// that ids stay.
+    /// may read them. What is left of them are numbers in a computation that is
+    /// not called, so that ids stay.
     pub fn remove(&mut self, dead: impl Fn(InstrId) -> bool) -> Option<()> {
         let scalar = ArrayShape::new(DType::F32, []);
         let zero = filled(&scalar, 0.0)?;
@@ -138,12 +138,27 @@ impl Editor {
         let list = std::mem::take(&mut self.m.comps[entry].instrs);
         let (gone, left): (Vec<_>, Vec<_>) = list.into_iter().partition(|&x| dead(x));
         self.m.comps[entry].instrs = left;
-        for x in gone {
+        for &x in &gone {
             let i = &mut self.m.instrs[x.0 as usize];
             (i.opcode, i.attrs, i.shape) =
                 (Opcode::Constant, Attrs::Constant(Box::new(zero.clone())), shape);
             i.operands.clear();
             i.calls.clear();
+        }
+        let Some(&root) = gone.first() else { return Some(()) };
+        let name = self.m.strings.intern("removed");
+        let comps = &mut self.m.comps;
+        match comps.iter_mut().find(|c| c.name == name && c.params.is_empty()) {
+            Some(c) => c.instrs.extend(gone),
+            None => comps.push(Computation {
+                name,
+                instrs: gone,
+                params: Vec::new(),
+                root,
+                execution_thread: None,
+                other: Vec::new(),
+                span: Span::default(),
+            }),
         }
         Some(())
     }

@@ -87,8 +87,11 @@ const MAX_NARROWED: usize = 20_000;
 const MAX_DEPTH: u32 = 400;
 /// Forms of a sum that are tried.
 const FEW: VariantLimits = VariantLimits { depth: 2, count: 12 };
-/// Most nodes that are made or looked up for one comparison of programs.
-const MAX_WORK: u64 = 600_000;
+/// Most nodes that are made or looked up for one comparison of programs, at
+/// least, and for each class of the store: where a big program differs early,
+/// all that follows would be narrowed in vain.
+const WORK: u64 = 150_000;
+const WORK_PER_CLASS: u64 = 10;
 /// Most places where an axis is split.
 const MAX_BREAKS: usize = 8;
 /// Constants of at least this magnitude may be part of a mask value.
@@ -133,7 +136,7 @@ impl Store {
         let key = (v.r.class, sig);
         if !sp.memo.contains_key(&key) {
             if sp.until == 0 {
-                sp.until = self.nodes_tried + MAX_WORK;
+                sp.until = self.nodes_tried + WORK.max(WORK_PER_CLASS * self.len() as u64);
             }
             let spent = self.nodes_tried > sp.until;
             if spent || sp.memo.len() - sp.known > MAX_NARROWED || sp.depth > MAX_DEPTH {
