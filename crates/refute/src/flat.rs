@@ -60,7 +60,7 @@ pub fn flat(m: &Module) -> Option<Module> {
     }
     e.m.entry = now[entry];
     let mut gone = inlined.iter();
-    e.m.comps.retain(|_| gone.next() == Some(&false));
+    e.m.comps.retain(|_| gone.next() != Some(&true));
     e.finish()
 }
 

@@ -90,8 +90,8 @@ const FEW: VariantLimits = VariantLimits { depth: 2, count: 12 };
 /// Most nodes that are made or looked up for one comparison of programs, at
 /// least, and for each class of the store: where a big program differs early,
 /// all that follows would be narrowed in vain.
-const WORK: u64 = 150_000;
-const WORK_PER_CLASS: u64 = 10;
+const WORK: u64 = 50_000;
+const WORK_PER_CLASS: u64 = 4;
 /// Most places where an axis is split.
 const MAX_BREAKS: usize = 8;
 /// Constants of at least this magnitude may be part of a mask value.
