@@ -1,7 +1,7 @@
 //! Blocks of arrays on devices, as a [`Placement`] says.
 
 use scalify_claim::Placement;
-use scalify_interp::Tensor;
+use scalify_interp::{Data, Tensor};
 use scalify_ir::ArrayShape;
 
 /// Pairs (position in the local array, position in the global array) of what
@@ -44,10 +44,19 @@ pub fn positions(
 }
 
 /// The block of `t` that `device` holds. Padding of uneven blocks repeats the
-/// array's first element, so that a program that reads it is found out.
+/// array's first element, so that a program that reads it is found out. Values
+/// stored wider than their type stay so.
 pub fn block(t: &Tensor, q: Option<&Placement>, device: u32) -> Option<Tensor> {
     let Some(q) = q.filter(|q| !q.is_replicated()) else { return Some(t.clone()) };
     let local = q.local_shape(&t.dims)?;
+    if let Data::F64(v) = &t.data {
+        let n = usize::try_from(local.iter().product::<i64>()).ok()?;
+        let mut out = vec![v.first().copied().unwrap_or(0.0); n];
+        for (a, b) in positions(&t.dims, Some(q), device)? {
+            *out.get_mut(a)? = *v.get(b)?;
+        }
+        return Tensor::from_vec(t.dtype, local, out);
+    }
     let width = t.dtype.literal_bytes();
     let bytes = t.to_bytes();
     let n = usize::try_from(local.iter().product::<i64>()).ok()?;

@@ -2,9 +2,12 @@
 //! must not be, which repair is found.
 
 use scalify_claim::{Claim, Mesh};
-use scalify_ir::Module;
+use scalify_interp::Accumulate;
+use scalify_ir::{Module, Opcode};
 use scalify_prove::outcome::Verdict;
+use scalify_refute::evaluate::{self, RunLimits};
 use scalify_refute::{Decision, Options, Plan, Search, decide, refute};
+use std::time::Duration;
 
 fn parse(text: &str) -> Module {
     let m = scalify_hlo::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
@@ -486,4 +489,117 @@ fn one_output_of_a_big_program() {
     // The same inputs, in the whole programs, by hand: what the edit changes.
     let q = d.reduced_problem.expect("its pairing");
     assert_eq!(q.base_inputs[2].shape.to_string(), "f32[1,1]");
+}
+
+/// A stack of `layers` feed-forward blocks of real dimensions that gives the
+/// sum after each; the one `without` has no all-reduce. With `called`, the
+/// stack is a computation that the entry calls.
+fn stack(devices: i64, layers: usize, without: Option<usize>, called: bool) -> Module {
+    let ffn = 53248 / devices;
+    let x = "f32[4096,16384]";
+    let (mut params, mut body) = (format!(" x0 = {x} parameter(0)\n"), String::new());
+    for k in 0..layers {
+        let (p, q) = (2 * k + 1, 2 * k + 2);
+        params += &format!(
+            " a{k} = f32[16384,{ffn}] parameter({p})\n b{k} = f32[{ffn},16384] parameter({q})\n"
+        );
+        let n = k + 1;
+        body += &format!(
+            " h{k} = f32[4096,{ffn}] dot(x{k}, a{k}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+ t{k} = f32[4096,{ffn}] tanh(h{k})
+ d{k} = {x} dot(t{k}, b{k}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}\n"
+        );
+        let sum = if devices > 1 && without != Some(k) {
+            body += &format!(
+                " s{k} = {x} all-reduce(d{k}), channel_id={n}, replica_groups={{{{0,1,2,3}}}}, use_global_device_ids=true, to_apply=add\n"
+            );
+            "s"
+        } else {
+            "d"
+        };
+        body += &format!(" x{n} = {x} add({sum}{k}, x{k})\n");
+    }
+    let outs: Vec<String> = (1..=layers).map(|k| format!("x{k}")).collect();
+    let tuple = format!("({})", vec![x; layers].join(", "));
+    let root = format!(" ROOT r = {tuple} tuple({})", outs.join(", "));
+    if !called {
+        return module(devices, &format!("{params}{body}{root}"));
+    }
+    let inner = format!("{params}{body}{root}");
+    let names: Vec<String> = std::iter::once("x0".to_owned())
+        .chain((0..layers).flat_map(|k| [format!("a{k}"), format!("b{k}")]))
+        .collect();
+    let outer: String = params.replace(" = ", "_in = ");
+    let args: Vec<String> = names.iter().map(|n| format!("{n}_in")).collect();
+    let gets: String =
+        (0..layers).map(|k| format!(" y{k} = {x} get-tuple-element(c), index={k}\n")).collect();
+    let ys: Vec<String> = (0..layers).map(|k| format!("y{k}")).collect();
+    let parts = if devices > 1 { format!(", num_partitions={devices}") } else { String::new() };
+    parse(&format!(
+        "HloModule m{parts}\n
+add {{\n a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT r = f32[] add(a, b)\n}}\n
+layers {{\n{inner}\n}}\n
+ENTRY main {{\n{outer} c = {tuple} call({}), to_apply=layers\n{gets} ROOT o = {tuple} tuple({})\n}}\n",
+        args.join(", "),
+        ys.join(", ")
+    ))
+}
+
+#[test]
+fn a_deep_stack_is_refuted_from_the_fault_on() {
+    let layers = 6;
+    let inputs: Vec<String> = (0..layers)
+        .flat_map(|k| {
+            let (a, b) = (2 * k + 1, 2 * k + 2);
+            [format!("#{a}=P(None, 'tp')"), format!("#{b}=P('tp', None)")]
+        })
+        .collect();
+    let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+    let c = claim("tp=4", &inputs, &[], &[]);
+    for called in [false, true] {
+        let base = stack(1, layers, None, false);
+        let right = decision(&base, &stack(4, layers, None, called), &c);
+        assert_eq!(right.outcome.verdict, Verdict::Proved, "{:?}", right.outcome.notes);
+        let wrong = stack(4, layers, Some(3), called);
+        let d = decision(&base, &wrong, &c);
+        assert_eq!(d.outcome.verdict, Verdict::Refuted, "{:?} {:?}", d.unable, d.outcome.notes);
+        // The first output after the fault, alone.
+        let r = d.reduced.expect("reduced pair");
+        assert_eq!((r.output, r.smaller), (Some(3), true));
+        assert_eq!(d.repairs[0].code, "missing-all-reduce");
+        assert!(d.repairs[0].grade.is_some());
+        assert_eq!(wrong.name_of(d.repairs[0].at), "d3");
+        let x = d.counterexample.expect("inputs");
+        // The whole of the smaller programs, nothing taken from the baseline,
+        // has the same values on these inputs.
+        let q = d.reduced_problem.expect("its pairing");
+        let limits = RunLimits { memory: 1 << 30, time: Duration::from_secs(60) };
+        let want = evaluate::base(&r.base, &q, &x.inputs, Accumulate::F64, limits).unwrap();
+        let got =
+            evaluate::dist(&r.dist, &q, &x.placements, &x.inputs, Accumulate::F64, limits).unwrap();
+        let at = |t: &scalify_interp::Tensor, index: &[i64]| {
+            let k = t.dims.iter().zip(index).fold(0, |k, (n, i)| k * n + i);
+            t.to_f64()[k as usize]
+        };
+        let o = &x.outputs[0];
+        let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * (a.abs() + b.abs());
+        assert!(close(at(&want[0][3], &o.index), o.expected));
+        assert!(close(at(&got[o.device as usize][3], &o.local), o.actual));
+        assert!((o.expected - o.actual).abs() > o.bound);
+    }
+}
+
+#[test]
+fn calls_in_line_compute_the_same() {
+    let called = stack(4, 2, None, true);
+    let flat = scalify_refute::flat::flat(&called).expect("a call");
+    let bad = scalify_ir::validate(&flat, &scalify_ir::ValidateOptions::default());
+    assert!(bad.is_empty(), "{bad:?}");
+    let ops = |m: &Module| m.entry_comp().instrs.iter().any(|&x| m.instr(x).opcode == Opcode::Call);
+    assert!(ops(&called) && !ops(&flat));
+    // Computations that are called twice stay calls, and nothing is to be done.
+    let twice = parse(
+        "HloModule m\n\nf {\n a = f32[2] parameter(0)\n ROOT r = f32[2] tanh(a)\n}\n\nENTRY main {\n x = f32[2] parameter(0)\n b = f32[2] call(x), to_apply=f\n ROOT c = f32[2] call(b), to_apply=f\n}\n",
+    );
+    assert!(scalify_refute::flat::flat(&twice).is_none());
 }
