@@ -72,6 +72,8 @@ fn kinds(code: &str) -> &[&str] {
         | "missing-operand" => &["wrong-operand"],
         "precision" => &["precision"],
         "stale-slice" => &["stale-slice"],
+        "axis-split" => &["axis-split"],
+        "wrong-kind-collective" => &["wrong-kind-collective"],
         _ => &[],
     }
 }

@@ -50,10 +50,16 @@ impl Context<'_> {
                 let Attrs::Collective(a) = &mut e.m.instrs[at.0 as usize].attrs else {
                     return None;
                 };
-                if a.groups == new {
+                // Without a channel, ids are those of replicas.
+                let mode = a.channel_id.is_none() && !self.replica_mode;
+                if a.groups == new && !mode {
                     return None;
                 }
                 a.groups = new;
+                if mode {
+                    a.channel_id = Some(1);
+                    a.use_global_device_ids = true;
+                }
             }
             Edit::Reducer { op } => {
                 let old = *i.calls.first()?;
@@ -279,6 +285,16 @@ impl Context<'_> {
                 e.redirect(c, at, r, &[r]);
                 e.sort(c)?;
             }
+            Edit::Padding { dim } => {
+                let Attrs::Pad(p) = &mut e.m.instrs[at.0 as usize].attrs else { return None };
+                let p = p.get_mut(*dim)?;
+                std::mem::swap(&mut p.low, &mut p.high);
+            }
+            Edit::MaskPadding { axis, dim, size, fill } => {
+                self.mask_padding(e, at, (*axis, *dim), *size, *fill)?;
+            }
+            Edit::InRange { raw, size, dims } => self.in_range(e, at, *raw, *size, dims)?,
+            Edit::Devices { list } => self.on_devices(e, at, list)?,
             Edit::Graft { from } => self.graft(e, at, *from)?,
             Edit::Times { with, dims } => {
                 let r = self.times(e, c, at, *with, dims)?;
@@ -327,7 +343,7 @@ impl Context<'_> {
     }
 
     /// The coordinate of the device on a mesh axis, after `after`.
-    fn coordinate(
+    pub(crate) fn coordinate(
         &self,
         e: &mut Editor,
         c: CompId,

@@ -91,7 +91,6 @@ impl Context<'_> {
     /// Is `x`, as it is or scaled and moved, summed over the mesh axes of
     /// `mask` by one of its next users?
     pub(crate) fn summed_later(&self, c: CompId, x: InstrId, mask: u32) -> bool {
-        let groups = self.template(mask).groups;
         let list = &self.m.comp(c).instrs;
         let mut at = x;
         for _ in 0..6 {
@@ -99,13 +98,16 @@ impl Context<'_> {
             let (Some(&u), None) = (users.next(), users.next()) else { return false };
             let i = self.m.instr(u);
             match &i.attrs {
-                Attrs::Collective(a) if i.opcode == Opcode::AllReduce => return a.groups == groups,
+                Attrs::Collective(a) if i.opcode == Opcode::AllReduce => {
+                    return self.covers(&a.groups, mask);
+                }
                 _ => {}
             }
             let linear = matches!(
                 i.opcode,
                 Opcode::Multiply | Opcode::Reshape | Opcode::Transpose | Opcode::Convert
-            ) || i.opcode == Opcode::Divide && i.operands[0] == at;
+            ) || i.opcode == Opcode::Divide && i.operands[0] == at
+                || i.opcode == Opcode::Select && i.operands[0] != at;
             if !linear || i.operands.iter().filter(|&&o| o == at).count() > 1 {
                 return false;
             }

@@ -445,6 +445,23 @@ impl Context<'_> {
         if both.is_empty() {
             return self.same_operations(a, &dv, &bv, at, from);
         }
+        let moved = |o: &Opcode| matches!(o, Opcode::Reshape | Opcode::Bitcast | Opcode::Copy);
+        if both.iter().all(moved) && mine.iter().any(is_indexed) {
+            // The same slice or update of a value of other sizes.
+            return "wrong-offset";
+        }
+        if self.spread_apart(&dv, at, &bv, from) {
+            return "wrong-dimension";
+        }
+        let chosen = both.iter().any(|o| matches!(o, Opcode::Select | Opcode::Compare));
+        if chosen && !positional(&dv, at) && !positional(&bv, from) {
+            // Cases of values are no mask of positions.
+            return match (extra.is_empty(), missing.is_empty()) {
+                (true, _) => "missing-operation",
+                (_, true) => "extra-operation",
+                _ => "wrong-operation",
+            };
+        }
         let id = |o: &Opcode| matches!(o, Opcode::PartitionId | Opcode::ReplicaId);
         if both.iter().any(id) {
             let mask = self.m.dtype(at) == Some(DType::Pred);
@@ -455,6 +472,29 @@ impl Context<'_> {
             (_, true) => "extra-operation",
             _ => "wrong-operation",
         })
+    }
+
+    /// Do the two values repeat something along other dimensions?
+    fn spread_apart(&self, dv: &View<'_>, at: InstrId, bv: &View<'_>, from: InstrId) -> bool {
+        let spread = |v: &View<'_>, x: InstrId| {
+            let (mut list, mut out) = (vec![x], Vec::new());
+            for k in 0..64 {
+                let Some(&x) = list.get(k) else { break };
+                let i = v.m.instr(v.source(x));
+                if let (Attrs::Dims(d), Opcode::Broadcast) = (&i.attrs, i.opcode) {
+                    let rank = v.m.array(v.source(x)).map_or(0, |a| a.dims.len());
+                    let dims: Vec<i64> = d.iter().copied().collect();
+                    if !d.is_empty() && !out.contains(&(rank, dims.clone())) {
+                        out.push((rank, dims));
+                    }
+                }
+                list.extend(i.operands.iter().copied());
+            }
+            out.sort();
+            out
+        };
+        let (d, b) = (spread(dv, at), spread(bv, from));
+        d.len() == b.len() && d != b && d.iter().zip(&b).all(|(x, y)| x.0 == y.0)
     }
 
     /// Two dense constants with the same elements in another order.
@@ -503,6 +543,11 @@ impl Context<'_> {
             let (x, y) = (self.m.instr(d), self.base.instr(b));
             if x.opcode != y.opcode {
                 let both = [x.opcode, y.opcode];
+                let along = |o: &Opcode| matches!(o, Opcode::Reduce | Opcode::ReduceWindow);
+                if both.contains(&Opcode::Transpose) && both.iter().any(along) {
+                    // Moved behind a transpose with its dimensions unchanged.
+                    return "wrong-dimension";
+                }
                 let own = both.iter().find_map(|&o| of_opcodes(&[o]));
                 return window.unwrap_or(own.unwrap_or("wrong-operand"));
             }
@@ -529,6 +574,32 @@ impl Context<'_> {
     }
 }
 
+/// Is a select here made by positions, devices or given truth values?
+fn positional(v: &View<'_>, x: InstrId) -> bool {
+    let mut list = vec![x];
+    for k in 0..128 {
+        let Some(&x) = list.get(k) else { break };
+        let i = v.m.instr(v.source(x));
+        let given = i.opcode == Opcode::Parameter && v.m.dtype(v.source(x)) == Some(DType::Pred);
+        let by = matches!(i.opcode, Opcode::Iota | Opcode::PartitionId | Opcode::ReplicaId);
+        let fill = match &i.attrs {
+            Attrs::Constant(l) => number(l).is_some_and(f64::is_infinite),
+            _ => false,
+        };
+        if given || by || fill {
+            return true;
+        }
+        list.extend(i.operands.iter().filter(|o| !list.contains(o)).copied().collect::<Vec<_>>());
+    }
+    false
+}
+
+/// Takes elements from a place or puts them there.
+fn is_indexed(o: &Opcode) -> bool {
+    use Opcode::*;
+    matches!(o, Slice | DynamicSlice | DynamicUpdateSlice | Gather | Scatter)
+}
+
 /// Kind of a fault by the operations that one side has and the other has not.
 pub(crate) fn of_opcodes(ops: &[Opcode]) -> Option<&'static str> {
     use Opcode::*;
@@ -546,11 +617,10 @@ pub(crate) fn of_opcodes(ops: &[Opcode]) -> Option<&'static str> {
     {
         return Some("wrong-scale");
     }
-    let moves = any(|o| matches!(o, Slice | DynamicSlice | Pad | Clamp | Iota));
-    if moves
-        && all(|o| {
-            matches!(o, Slice | DynamicSlice | Pad | Clamp | Iota | Add | Subtract | Reshape)
-        })
+    let place =
+        |o: &Opcode| matches!(o, Slice | DynamicSlice | DynamicUpdateSlice | Pad | Clamp | Iota);
+    if ops.iter().any(place)
+        && ops.iter().all(|o| place(o) || matches!(o, Add | Subtract | Reshape))
     {
         return Some("wrong-offset");
     }

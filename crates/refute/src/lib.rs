@@ -7,6 +7,7 @@
 //! **What may not live here:** file formats, rendering, laws of the prover.
 
 pub mod apply;
+mod blocks;
 pub mod candidates;
 pub mod collectives;
 pub mod compare;
@@ -16,6 +17,8 @@ pub mod edit;
 pub mod evaluate;
 pub mod graft;
 pub mod joined;
+mod kinds;
+mod masks;
 pub mod place;
 pub mod random;
 pub mod repair;

@@ -3,7 +3,7 @@
 use crate::candidates::{Candidate, Context, Edit};
 use crate::edit::number;
 use crate::graft::of_opcodes;
-use scalify_ir::{Attrs, CompId, DType, InstrId, Module, Opcode};
+use scalify_ir::{Attrs, CompId, DType, InstrId, Module, Opcode, ReplicaGroups};
 
 impl Context<'_> {
     /// The instruction to show for an edit: of a constant, the nearest use.
@@ -125,20 +125,34 @@ impl Context<'_> {
 
     /// Kind of the fault that an edit mends.
     pub fn code(&self, x: &Candidate) -> &'static str {
+        self.split_code(x, self.edit_code(x))
+    }
+
+    fn edit_code(&self, x: &Candidate) -> &'static str {
         let opcode = self.m.instr(x.at).opcode;
         match &x.edit {
             Edit::AllReduce { drop: Some(d), .. } if self.added_between(x.at, *d) => {
                 "duplicated-operand"
             }
-            Edit::AllReduce { drop: Some(_), .. } => "misplaced-all-reduce",
-            Edit::AllReduce { .. } => "missing-all-reduce",
+            Edit::AllReduce { drop: Some(d), .. } => self.moved_code(x.at, *d),
+            Edit::AllReduce { mask, mean, .. } => self.sum_code(x, *mask, *mean),
+            // Left empty, groups mean everyone.
+            Edit::Drop
+                if matches!(&self.m.instr(x.at).attrs, Attrs::Collective(a)
+                    if matches!(&a.groups, ReplicaGroups::List(g) if g.is_empty()))
+                    && opcode != Opcode::CollectivePermute =>
+            {
+                "wrong-group"
+            }
             Edit::Drop => "duplicate-collective",
             Edit::Groups { .. } => "wrong-group",
             Edit::Reducer { .. } => "wrong-reducer",
             Edit::Redo { .. } => "wrong-dimension",
+            Edit::Gather { source, .. } if self.gathered_otherwise(x.at, *source) => "wrong-group",
             Edit::Gather { .. } => "missing-all-gather",
             Edit::Use { .. } => of_opcodes(&[opcode]).unwrap_or("extra-operation"),
             Edit::Graft { from } => self.apart(x.at, *from),
+            Edit::Exchange { with } if self.branches(x.at, *with) => "wrong-mask",
             Edit::Exchange { .. } => "wrong-operand",
             Edit::Reorder { .. } if self.m.dtype(x.at).is_some_and(|d| d.is_int()) => {
                 "wrong-offset"
@@ -146,6 +160,7 @@ impl Context<'_> {
             Edit::Reorder { .. } => "wrong-operand",
             Edit::TransposeAfter { .. } => "wrong-layout",
             Edit::Pairs { .. } => "wrong-permute",
+            Edit::Scale { factor } if self.copies_summed(x.at, *factor) => "duplicated-operand",
             Edit::Scale { .. } => "wrong-scale",
             Edit::ScaleOperand { .. } => "duplicated-operand",
             Edit::Constant { .. } => self.constant_code(x.at),
@@ -159,10 +174,11 @@ impl Context<'_> {
             Edit::TransposeBefore { .. } | Edit::Permutation { .. } | Edit::Relayout { .. } => {
                 "wrong-layout"
             }
-            Edit::Operand { operand, .. } => {
+            Edit::Operand { operand, with } => {
                 let old = self.m.instr(x.at).operands.get(*operand);
                 let a = old.and_then(|&o| self.m.array(o));
                 match opcode {
+                    _ if old.is_some_and(|&o| self.same_elements(o, *with)) => "wrong-layout",
                     _ if a.is_some_and(|a| a.dtype == DType::Pred) => "wrong-mask",
                     Opcode::And | Opcode::Or => "wrong-mask",
                     _ if a.is_some_and(|a| a.dtype.is_int() && a.dims.is_empty()) => "wrong-offset",
@@ -171,8 +187,10 @@ impl Context<'_> {
                 }
             }
             Edit::OwnBlock { .. } => "stale-slice",
-            Edit::Start { .. } => "wrong-offset",
+            Edit::Start { .. } | Edit::Padding { .. } => "wrong-offset",
+            Edit::MaskPadding { .. } | Edit::InRange { .. } | Edit::Devices { .. } => "wrong-mask",
             Edit::Swap => "wrong-operand",
+            Edit::Op { .. } if self.m.dtype(x.at).is_some_and(|d| d.is_int()) => "wrong-offset",
             Edit::Op { .. } => "wrong-operation",
             Edit::Direction { .. } => "wrong-mask",
             Edit::Coordinate { .. } => "wrong-mesh-axis",
@@ -222,6 +240,8 @@ impl Context<'_> {
                 }
                 Opcode::Multiply | Opcode::Divide if float => return "wrong-scale",
                 Opcode::Add | Opcode::Subtract if !float => return "wrong-offset",
+                Opcode::Multiply | Opcode::Divide | Opcode::Remainder => return "wrong-offset",
+                Opcode::Select => return "wrong-mask",
                 Opcode::DynamicSlice | Opcode::DynamicUpdateSlice => return "wrong-offset",
                 Opcode::Compare if self.is_condition(self.owner[at.0 as usize]) => {
                     return "wrong-trip-count";
@@ -314,6 +334,20 @@ impl Context<'_> {
                 "the device's own block along {} of dimension {dim} in place of {at}",
                 self.mesh[*axis].0
             ),
+            Edit::Padding { dim } => {
+                format!("the padding of dimension {dim} at the other end in {at}")
+            }
+            Edit::MaskPadding { dim, size, fill, .. } => {
+                format!("the padding of dimension {dim} of {at}, from {size} on, set to {fill}")
+            }
+            Edit::InRange { raw, size, .. } => {
+                format!("0 where {} is outside of [0, {size}) in {at}", name(*raw))
+            }
+            Edit::Devices { list } => {
+                let d: Vec<String> = list.iter().map(i64::to_string).collect();
+                let first = m.instr(x.at).operands.get(1).copied().unwrap_or(x.at);
+                format!("{} on devices {} alone in {at}", name(first), d.join(", "))
+            }
             Edit::Op { op } => format!("{op} in place of {at}"),
             Edit::Direction { dir } => format!("direction {dir:?} in {at}").to_lowercase(),
             Edit::Coordinate { axis } => {

@@ -1,0 +1,95 @@
+//! The blocks that devices cut out of a value that all of them hold: do they
+//! make up the whole?
+
+use crate::candidates::Context;
+use scalify_ir::attrs::Comparison;
+use scalify_ir::{Attrs, InstrId, Opcode};
+
+/// Devices for which starts are worked out.
+const MAX_DEVICES: i64 = 512;
+/// Elements of a dimension that are counted.
+const MAX_SIZE: i64 = 1 << 16;
+/// Instructions looked at.
+const FAR: usize = 64;
+
+/// A scalar computed from the device id and constants alone, on one device.
+pub(crate) fn on_device(ctx: &Context<'_>, x: InstrId, device: i64, depth: u32) -> Option<i64> {
+    let i = ctx.m.instr(x);
+    let a = ctx.m.array(x)?;
+    if !a.dims.is_empty() || a.dtype.is_float() {
+        return None;
+    }
+    let of = |k: usize| on_device(ctx, *i.operands.get(k)?, device, depth.checked_sub(1)?);
+    match i.opcode {
+        Opcode::PartitionId | Opcode::ReplicaId => Some(device),
+        Opcode::Constant => Some(crate::edit::number(ctx.m.literal(x)?)? as i64),
+        Opcode::Convert | Opcode::Reshape | Opcode::Copy | Opcode::Bitcast => of(0),
+        Opcode::Add => of(0)?.checked_add(of(1)?),
+        Opcode::Subtract => of(0)?.checked_sub(of(1)?),
+        Opcode::Multiply => of(0)?.checked_mul(of(1)?),
+        Opcode::Divide => of(0)?.checked_div(of(1)?),
+        Opcode::Remainder => of(0)?.checked_rem(of(1)?),
+        Opcode::Minimum => Some(of(0)?.min(of(1)?)),
+        Opcode::Maximum => Some(of(0)?.max(of(1)?)),
+        Opcode::Select => of(if of(0)? != 0 { 1 } else { 2 }),
+        Opcode::Compare => {
+            let Attrs::Compare { direction, .. } = &i.attrs else { return None };
+            let (x, y) = (of(0)?, of(1)?);
+            Some(i64::from(match direction {
+                Comparison::Eq => x == y,
+                Comparison::Ne => x != y,
+                Comparison::Lt => x < y,
+                Comparison::Le => x <= y,
+                Comparison::Gt => x > y,
+                Comparison::Ge => x >= y,
+            }))
+        }
+        _ => None,
+    }
+}
+
+/// How often each element of the dimension is in a block, if `x` is a slice
+/// of which the start along one dimension depends on the device alone.
+fn coverage(ctx: &Context<'_>, x: InstrId) -> Option<Vec<u32>> {
+    let i = ctx.m.instr(x);
+    let Attrs::DynamicSlice(size) = &i.attrs else { return None };
+    let devices: i64 = ctx.mesh.iter().map(|a| a.1).product();
+    let o = *i.operands.first()?;
+    // What differs from device to device has no common whole.
+    if !(2..=MAX_DEVICES).contains(&devices) || ctx.varies[o.0 as usize] != 0 {
+        return None;
+    }
+    let from = ctx.m.array(o)?;
+    for (k, (&n, &w)) in from.dims.iter().zip(size.iter()).enumerate() {
+        let at = *i.operands.get(k + 1)?;
+        if w >= n || n > MAX_SIZE || ctx.varies[at.0 as usize] == 0 {
+            continue;
+        }
+        let mut held = vec![0u32; n as usize];
+        for d in 0..devices {
+            let s = on_device(ctx, at, d, 16)?.clamp(0, n - w);
+            held.get_mut(s as usize..(s + w) as usize)?.iter_mut().for_each(|h| *h += 1);
+        }
+        return Some(held);
+    }
+    None
+}
+
+/// Is `at` computed from blocks that leave elements out or hold some more
+/// often than others; with `dropped`, also from blocks of which a select by
+/// device drops some?
+pub(crate) fn uneven(ctx: &Context<'_>, at: InstrId, dropped: bool) -> bool {
+    let mut list = vec![at];
+    for k in 0..FAR {
+        let Some(&x) = list.get(k) else { break };
+        let i = ctx.m.instr(x);
+        if let Some(held) = coverage(ctx, x) {
+            let same = held.windows(2).all(|w| w[0] == w[1]);
+            if !same || dropped && held.iter().all(|&h| h == 1) {
+                return true;
+            }
+        }
+        list.extend(i.operands.iter().filter(|o| !list.contains(o)).copied().collect::<Vec<_>>());
+    }
+    false
+}
