@@ -50,7 +50,7 @@ pub(crate) fn on_device(ctx: &Context<'_>, x: InstrId, device: i64, depth: u32) 
 
 /// How often each element of the dimension is in a block, if `x` is a slice
 /// of which the start along one dimension depends on the device alone.
-fn coverage(ctx: &Context<'_>, x: InstrId) -> Option<Vec<u32>> {
+fn coverage(ctx: &Context<'_>, x: InstrId) -> Option<(InstrId, usize, Vec<u32>)> {
     let i = ctx.m.instr(x);
     let Attrs::DynamicSlice(size) = &i.attrs else { return None };
     let devices: i64 = ctx.mesh.iter().map(|a| a.1).product();
@@ -70,7 +70,7 @@ fn coverage(ctx: &Context<'_>, x: InstrId) -> Option<Vec<u32>> {
             let s = on_device(ctx, at, d, 16)?.clamp(0, n - w);
             held.get_mut(s as usize..(s + w) as usize)?.iter_mut().for_each(|h| *h += 1);
         }
-        return Some(held);
+        return Some((o, k, held));
     }
     None
 }
@@ -80,16 +80,21 @@ fn coverage(ctx: &Context<'_>, x: InstrId) -> Option<Vec<u32>> {
 /// device drops some?
 pub(crate) fn uneven(ctx: &Context<'_>, at: InstrId, dropped: bool) -> bool {
     let mut list = vec![at];
+    // Several blocks of one value may make it up together.
+    let mut all: Vec<(InstrId, usize, Vec<u32>)> = Vec::new();
     for k in 0..FAR {
         let Some(&x) = list.get(k) else { break };
         let i = ctx.m.instr(x);
-        if let Some(held) = coverage(ctx, x) {
-            let same = held.windows(2).all(|w| w[0] == w[1]);
-            if !same || dropped && held.iter().all(|&h| h == 1) {
-                return true;
+        if let Some((o, d, held)) = coverage(ctx, x) {
+            match all.iter_mut().find(|a| (a.0, a.1) == (o, d)) {
+                Some(a) => a.2.iter_mut().zip(held).for_each(|(a, h)| *a += h),
+                None => all.push((o, d, held)),
             }
         }
         list.extend(i.operands.iter().filter(|o| !list.contains(o)).copied().collect::<Vec<_>>());
     }
-    false
+    all.iter().any(|(_, _, held)| {
+        let same = held.windows(2).all(|w| w[0] == w[1]);
+        !same || dropped && held.iter().all(|&h| h == 1)
+    })
 }

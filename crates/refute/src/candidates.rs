@@ -729,8 +729,8 @@ impl<'a> Context<'a> {
                     let mut from = vec![o];
                     from.extend(m.instr(o).operands.iter().copied());
                     for s in from {
-                        let other = self.gathered_otherwise(at, s);
                         self.gathers(&a, s, &mut |mask, dim| {
+                            let other = self.gathered_otherwise(at, s, mask);
                             push(
                                 if other { 0.8 } else { 1.4 },
                                 Edit::Gather { source: s, mask, dim },

@@ -146,7 +146,7 @@ pub fn decide(
             mark(&mut d, &c);
             if !plan.repair.is_zero() {
                 phase("looking for a repair");
-                (d.repairs, d.edits_tried) = repair::search(
+                let found = repair::search(
                     base,
                     dist,
                     claim,
@@ -157,7 +157,9 @@ pub fn decide(
                     None,
                     plan.repair,
                 );
+                (d.repairs, d.edits_tried) = (found.repairs, found.tried);
                 repair::promote(&mut d.outcome, dist, &d.repairs);
+                repair::show(&mut d.outcome, dist, found.observed);
             }
             d.counterexample = Some(c);
         }
@@ -220,7 +222,7 @@ fn one_output(
         "the programs are too big to evaluate as a whole: only what the output that differs is computed from was".to_owned(),
     );
     if !plan.repair.is_zero() {
-        (d.repairs, d.edits_tried) = repair::search(
+        let found = repair::search(
             base,
             dist,
             claim,
@@ -231,6 +233,7 @@ fn one_output(
             Some(&r),
             plan.repair,
         );
+        (d.repairs, d.edits_tried) = (found.repairs, found.tried);
         repair::promote(&mut d.outcome, dist, &d.repairs);
     }
     drop(refuter);
@@ -272,7 +275,7 @@ fn reduced(
     match refuter.search() {
         Search::Differ(c) => {
             let time = plan.repair.max(Duration::from_secs(1));
-            let (repairs, tried) =
+            let repair::Found { repairs, tried, .. } =
                 repair::search(base, dist, claim, prover, &d.outcome, &refuter, &c, Some(&r), time);
             d.edits_tried = tried;
             if !repairs.iter().any(|r| r.grade.is_some()) {

@@ -28,6 +28,8 @@ pub struct Aligned {
     anchors: FxHashMap<InstrId, Vec<InstrId>>,
     /// Distributed values among those.
     known: FxHashSet<InstrId>,
+    /// Bodies of loops that stand for each other, distributed and baseline.
+    loops: Vec<(CompId, CompId)>,
 }
 
 /// A program with its calls seen through.
@@ -87,6 +89,20 @@ impl<'a> View<'a> {
         x
     }
 
+    /// For an element of the result of a loop: the body and what the body
+    /// computes for it.
+    fn carried(&self, x: InstrId) -> Option<(CompId, InstrId)> {
+        let i = self.m.instr(x);
+        let (Attrs::TupleIndex(k), Opcode::GetTupleElement) = (&i.attrs, i.opcode) else {
+            return None;
+        };
+        let w = self.m.instr(*i.operands.first()?);
+        let body = *w.calls.get(1).filter(|_| w.opcode == Opcode::While)?;
+        let root = self.m.instr(self.m.comp(body).root);
+        let of = root.operands.get(*k as usize).filter(|_| root.opcode == Opcode::Tuple);
+        Some((body, *of?))
+    }
+
     /// As [`View::source`], one level: tuples of tuples are left alone.
     fn source_of_tuple(&self, x: InstrId) -> InstrId {
         let i = self.m.instr(x);
@@ -139,6 +155,12 @@ impl Aligned {
                 if s.dtype == t.dtype && s.dims.len() == t.dims.len() {
                     a.pairs.push((d, b));
                 }
+            }
+            if let (Some(p), Some(q)) = (dv.carried(d), bv.carried(b)) {
+                if !a.loops.contains(&(p.0, q.0)) {
+                    a.loops.push((p.0, q.0));
+                }
+                work.push((p.1, q.1, 0));
             }
             if a.known.contains(&d) {
                 // Another baseline value: a wrong operand.
@@ -257,6 +279,9 @@ impl Copying<'_, '_> {
         if let Some(&y) = self.a.anchors.get(&b).and_then(|v| v.iter().find(fits)) {
             return Some(y);
         }
+        if let Some(y) = self.in_loop(b, home, want.as_deref()) {
+            return Some(y);
+        }
         let key = (b, want.clone());
         if let Some(&x) = self.done.get(&key) {
             return Some(x);
@@ -264,6 +289,29 @@ impl Copying<'_, '_> {
         let x = self.copy(b, want)?;
         self.done.insert(key, x);
         Some(x)
+    }
+
+    /// What a loop carries as the baseline's loop carries `b`.
+    fn in_loop(&self, b: InstrId, home: CompId, want: Option<&[i64]>) -> Option<InstrId> {
+        let i = self.base.m.instr(b);
+        let (Attrs::TupleIndex(k), Some(&p)) = (&i.attrs, i.operands.first()) else { return None };
+        let body = self.base.owner.get(p.0 as usize)?;
+        if self.base.m.instr(p).opcode != Opcode::Parameter
+            || !self.a.loops.contains(&(home, *body))
+        {
+            return None;
+        }
+        let now = &self.e.m;
+        let list = &now.comp(self.e.now(home)).instrs;
+        list.iter().copied().find(|&y| {
+            let j = now.instr(y);
+            let from = j.operands.first().map(|&o| now.instr(o).opcode);
+            let (Some(a), Some(c)) = (now.array(y), self.base.m.array(b)) else { return false };
+            j.attrs == Attrs::TupleIndex(*k)
+                && from == Some(Opcode::Parameter)
+                && a.dtype == c.dtype
+                && want.is_none_or(|w| a.dims[..] == *w)
+        })
     }
 
     fn copy(&mut self, b: InstrId, want: Option<Vec<i64>>) -> Option<InstrId> {

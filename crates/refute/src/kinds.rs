@@ -69,22 +69,13 @@ impl Context<'_> {
             return "wrong-scale";
         }
         let (_, ends) = self.reach(x.at, |u| self.linear(u));
-        let groups = self.template(mask).groups;
         let cut = ends.iter().any(|&(u, k)| {
             let i = self.m.instr(u);
-            match (&i.attrs, i.opcode) {
-                (_, Opcode::DynamicSlice) => {
-                    let own = |o: &InstrId| self.varies[o.0 as usize] & mask == mask;
-                    k == 0 && i.operands[1..].iter().any(own)
-                }
-                (Attrs::Collective(a), Opcode::AllGather | Opcode::AllToAll) => {
-                    self.covers(&a.groups, mask) && self.covers(&groups, mask)
-                }
-                _ => false,
-            }
+            let moved = matches!(i.opcode, Opcode::AllGather | Opcode::AllToAll) && k == 0;
+            matches!(&i.attrs, Attrs::Collective(a) if moved && self.covers(&a.groups, mask))
         });
         if cut {
-            // The value is cut or moved where it must be summed too.
+            // The value is gathered where it must be summed.
             return "wrong-kind-collective";
         }
         if mean && self.summed_behind(x.at, mask) {
@@ -94,42 +85,25 @@ impl Context<'_> {
         "missing-all-reduce"
     }
 
-    /// Is a quotient formed of sums of the device alone: `sites` reach both
-    /// its sides, or its divisor is a count, of whatever is counted?
+    /// Do `sites` reach both sides of a quotient: sums of the device alone are
+    /// divided by each other?
     fn normalises(&self, sites: &[InstrId]) -> bool {
         let mut sides: Vec<(InstrId, usize)> = Vec::new();
         for &s in sites {
             let through = |u: InstrId| {
                 let op = self.m.instr(u).opcode;
-                self.linear(u)
-                    || matches!(op, Opcode::Reduce | Opcode::Select | Opcode::Maximum)
-                        && op != Opcode::Divide
+                self.linear(u) || matches!(op, Opcode::Reduce | Opcode::Select | Opcode::Maximum)
             };
             let (_, ends) = self.reach(s, through);
-            for (u, k) in ends {
-                if self.m.instr(u).opcode != Opcode::Divide {
-                    continue;
-                }
-                if k == 1 && self.counts(s, 12) || sides.contains(&(u, 1 - k.min(1))) {
+            let quotients = ends.iter().filter(|e| self.m.instr(e.0).opcode == Opcode::Divide);
+            for &(u, k) in quotients {
+                if sides.contains(&(u, 1 - k.min(1))) {
                     return true;
                 }
                 sides.push((u, k));
             }
         }
         false
-    }
-
-    /// Computed from integers, truth values and constants alone.
-    fn counts(&self, x: InstrId, depth: u32) -> bool {
-        let i = self.m.instr(x);
-        if self.m.dtype(x).is_some_and(|d| !d.is_float()) {
-            return true;
-        }
-        match i.opcode {
-            Opcode::Constant => true,
-            Opcode::Parameter | Opcode::GetTupleElement => false,
-            _ => depth > 0 && i.operands.iter().all(|&o| self.counts(o, depth - 1)),
-        }
     }
 
     /// Is what is computed from `x` summed over the axes of `mask` later on?
@@ -226,14 +200,19 @@ impl Context<'_> {
         })
     }
 
-    /// Is the operand of a slice a gather of the same value over other devices?
-    pub(crate) fn gathered_otherwise(&self, at: InstrId, source: InstrId) -> bool {
+    /// Is the operand of a slice a gather of the same value, over other devices
+    /// than those of `mask`?
+    pub(crate) fn gathered_otherwise(&self, at: InstrId, source: InstrId, mask: u32) -> bool {
         let mut x = at;
         for _ in 0..6 {
             let i = self.m.instr(x);
             let Some(&o) = i.operands.first() else { return false };
             if i.opcode == Opcode::AllGather {
-                return o == source;
+                let same = |a: &scalify_ir::attrs::CollectiveAttrs| {
+                    let n: i64 = self.mesh.iter().map(|a| a.1).product();
+                    a.groups.expand(n) == self.template(mask).groups.expand(n)
+                };
+                return o == source && matches!(&i.attrs, Attrs::Collective(a) if !same(a));
             }
             if !(moves(i.opcode) || matches!(i.opcode, Opcode::Slice | Opcode::DynamicSlice)) {
                 return false;

@@ -19,6 +19,8 @@ pub mod graft;
 pub mod joined;
 mod kinds;
 mod masks;
+pub mod observe;
+mod parted;
 pub mod place;
 pub mod random;
 pub mod repair;

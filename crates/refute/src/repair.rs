@@ -6,6 +6,7 @@
 
 use crate::candidates::{Candidate, Context, Edit};
 use crate::graft::Aligned;
+use crate::observe::{Observed, in_other_order, observe, undefined};
 use crate::search::{Counterexample, Refuter};
 use crate::shrink::Reduced;
 use scalify_claim::Claim;
@@ -31,6 +32,8 @@ pub struct Repair {
     /// Grade of the proof with it; `None`: it agrees on the inputs tried but
     /// is not proved, and may only point at the fault.
     pub grade: Option<Grade>,
+    /// A value of the baseline is built anew.
+    pub grafted: bool,
     /// The repaired module.
     pub module: Module,
 }
@@ -43,11 +46,21 @@ const MANY: usize = 10_000;
 /// in place of distributed ones.
 const FEW: usize = 6_000;
 
+/// What a search for repairs found.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// The proved ones, else one that agrees on all inputs tried.
+    pub repairs: Vec<Repair>,
+    /// Edits evaluated.
+    pub tried: usize,
+    /// What else shows the kind of the fault.
+    pub observed: Option<Observed>,
+}
+
 /// With `reduced`, `refuter` and `example` are those of the reduced pair;
 /// edits are evaluated there and proved for the given one.
 ///
-/// Tries repairs until the time is over: the proved ones, else one that agrees
-/// on all inputs tried; and how many edits were evaluated.
+/// Tries repairs until the time is over.
 pub fn search(
     base: &Module,
     dist: &Module,
@@ -58,7 +71,7 @@ pub fn search(
     example: &Counterexample,
     reduced: Option<&Reduced>,
     time: Duration,
-) -> (Vec<Repair>, usize) {
+) -> Found {
     let mut tried = 0;
     let start = Instant::now();
     let p = refuter.problem();
@@ -83,7 +96,7 @@ pub fn search(
         suspects.push((dist.entry_comp().root, 0.0));
     }
     let Some(trial) = refuter.trial(example, if small.is_some() { 0 } else { 2 }) else {
-        return (Vec::new(), 0);
+        return Found::default();
     };
     let sizes = reduced.is_some_and(Reduced::smaller);
     let mut proved: Vec<Repair> = Vec::new();
@@ -140,7 +153,25 @@ pub fn search(
             proved.push(repair(&ctx, &c, &distances, None, m));
         }
     }
-    (proved, tried)
+    let mut observed = None;
+    if reduced.is_none() {
+        match proved.first_mut() {
+            None => {
+                let outputs: Vec<InstrId> = outcome.outputs.iter().map(|o| o.dist).collect();
+                observed = observe(&ctx, &outputs, refuter, example);
+            }
+            // A value rebuilt after the baseline says little of the fault.
+            Some(r) if r.grafted => {
+                if let Some(x) = undefined(&ctx, refuter, example) {
+                    r.code = x.code;
+                } else if refuter.sides(example).is_some_and(|s| in_other_order(&s)) {
+                    r.code = "wrong-layout";
+                }
+            }
+            Some(_) => {}
+        }
+    }
+    Found { repairs: proved, tried, observed }
 }
 
 fn repair(
@@ -167,7 +198,8 @@ fn repair(
         text += &format!(", as by {}", ctx.name(l));
         places.push(l);
     }
-    Repair { code: ctx.code(c), at, places, text, grade, module }
+    let grafted = matches!(c.edit, Edit::Graft { .. });
+    Repair { code: ctx.code(c), at, places, text, grade, grafted, module }
 }
 
 /// Puts the instruction that the first repair changes first on the frontier.
@@ -177,20 +209,7 @@ pub fn promote(outcome: &mut Outcome, dist: &Module, repairs: &[Repair]) {
         Some(_) => format!("with {} the outputs are PROVED equal", r.text),
         None => format!("with {} the outputs agree on all inputs tried", r.text),
     };
-    let old = outcome.frontier.iter().position(|f| f.instr == r.at);
-    let mut item = match old {
-        Some(k) => outcome.frontier.remove(k),
-        None => FrontierItem {
-            instr: r.at,
-            code: r.code,
-            reason: String::new(),
-            expected: None,
-            frames: frames(dist, r.at),
-            operands: dist.instr(r.at).operands.iter().map(|&o| (o, None)).collect(),
-            counterpart: None,
-            reaches: (0..outcome.outputs.len()).collect(),
-        },
-    };
+    let (old, mut item) = take(outcome, dist, r.at, r.code);
     // A repair that only says that the operations differ leaves a name of the
     // same instruction that says more.
     let vague = |c: &str| {
@@ -199,11 +218,48 @@ pub fn promote(outcome: &mut Outcome, dist: &Module, repairs: &[Repair]) {
             "unrelated" | "differs" | "wrong-operation" | "missing-operation" | "extra-operation"
         )
     };
-    if old.is_none() || vague(item.code) || !vague(r.code) {
+    if !old || vague(item.code) || !vague(r.code) {
         item.code = r.code;
     }
     item.reason = reason;
     item.expected = Some(r.text.clone());
+    outcome.frontier.insert(0, item);
+}
+
+/// The finding at an instruction, taken off the frontier, or a new one; true
+/// if there was one.
+fn take(
+    outcome: &mut Outcome,
+    dist: &Module,
+    at: InstrId,
+    code: &'static str,
+) -> (bool, FrontierItem) {
+    match outcome.frontier.iter().position(|f| f.instr == at) {
+        Some(k) => (true, outcome.frontier.remove(k)),
+        None => {
+            let item = FrontierItem {
+                instr: at,
+                code,
+                reason: String::new(),
+                expected: None,
+                frames: frames(dist, at),
+                operands: dist.instr(at).operands.iter().map(|&o| (o, None)).collect(),
+                counterpart: None,
+                reaches: (0..outcome.outputs.len()).collect(),
+            };
+            (false, item)
+        }
+    }
+}
+
+/// Puts what was observed first on the frontier.
+pub fn show(outcome: &mut Outcome, dist: &Module, observed: Option<Observed>) {
+    let Some(x) = observed else { return };
+    let (_, mut item) = take(outcome, dist, x.at, x.code);
+    item.code = x.code;
+    item.reason = x.reason;
+    item.expected = None;
+    item.counterpart = x.counterpart.or(item.counterpart);
     outcome.frontier.insert(0, item);
 }
 

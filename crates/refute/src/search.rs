@@ -3,6 +3,7 @@
 use crate::compare::{self, bounds, differs, numbers, rms};
 use crate::domain::{self, Domain, Profile};
 use crate::evaluate::{self, Inputs, Results, RunLimits};
+use crate::observe::Side;
 use crate::place;
 use crate::random::Random;
 use scalify_claim::{Claim, Placement};
@@ -763,6 +764,36 @@ impl Refuter<'_> {
     /// The problem.
     pub fn problem(&self) -> &Problem {
         self.p
+    }
+
+    /// The distributed program.
+    pub(crate) fn dist_module(&self) -> &Module {
+        self.dist
+    }
+
+    /// All outputs of both programs on one normal draw, split as in `c`.
+    pub(crate) fn sides(&self, c: &Counterexample) -> Option<Vec<Side>> {
+        let x = self.draw(Profile::Normal, &mut Random::new(self.options.seed ^ 0x0b5e))?;
+        let l = Layouts { inputs: c.placements.clone() };
+        let wide = self.run_base(&x, Accumulate::F64).ok()?;
+        let got = self.run_dist(&l, &x, Accumulate::F64).ok()?;
+        let mut out = Vec::new();
+        for (k, (shape, placements)) in self.outputs.iter().enumerate() {
+            let q = placements.first().filter(|q| !q.is_replicated());
+            let w = compare::width(shape.dtype);
+            let mut s = Side { output: k, expected: Vec::new(), actual: Vec::new() };
+            for d in 0..self.p.devices as usize {
+                let e = numbers(self.expected(&wide, d, k)?);
+                let a = numbers(got.get(d)?.get(k)?);
+                let at = place::positions(&shape.dims, q, d as u32)?;
+                let each =
+                    || at.iter().flat_map(|x| (0..w).map(move |c| (x.0 * w + c, x.1 * w + c)));
+                s.expected.push(each().map(|x| e.get(x.1).copied()).collect::<Option<_>>()?);
+                s.actual.push(each().map(|x| a.get(x.0).copied()).collect::<Option<_>>()?);
+            }
+            out.push(s);
+        }
+        Some(out)
     }
 
     /// Prepares the trial of edits on the inputs of a counterexample and on

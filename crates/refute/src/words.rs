@@ -148,7 +148,9 @@ impl Context<'_> {
             Edit::Groups { .. } => "wrong-group",
             Edit::Reducer { .. } => "wrong-reducer",
             Edit::Redo { .. } => "wrong-dimension",
-            Edit::Gather { source, .. } if self.gathered_otherwise(x.at, *source) => "wrong-group",
+            Edit::Gather { source, mask, .. } if self.gathered_otherwise(x.at, *source, *mask) => {
+                "wrong-group"
+            }
             Edit::Gather { .. } => "missing-all-gather",
             Edit::Use { .. } => of_opcodes(&[opcode]).unwrap_or("extra-operation"),
             Edit::Graft { from } => self.apart(x.at, *from),
