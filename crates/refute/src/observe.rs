@@ -24,6 +24,8 @@ pub struct Observed {
     pub reason: String,
     /// The baseline instruction that stands in its place.
     pub counterpart: Option<InstrId>,
+    /// Gives way to any other name of the fault.
+    pub vague: bool,
 }
 
 /// One output of both programs on one input, in `f64`, per device: what the
@@ -43,7 +45,7 @@ impl Side {
         all.flat_map(|(e, a)| e.iter().copied().zip(a.iter().copied()))
     }
 
-    fn differs(&self) -> bool {
+    pub(crate) fn differs(&self) -> bool {
         self.pairs().any(|(e, a)| !near(e, a))
     }
 }
@@ -72,6 +74,9 @@ pub(crate) fn observe(
     let (reason, code) = if let Some(x) = factor(ctx, &sides) {
         (x, "wrong-scale")
     } else if in_other_order(&sides) {
+        if let Some(x) = ctx.parted(&[]).filter(|x| x.code == "stale-slice") {
+            return Some(x);
+        }
         let code = if after(ctx.m, first, Opcode::CollectivePermute) {
             "wrong-permute"
         } else {
@@ -85,7 +90,7 @@ pub(crate) fn observe(
     } else {
         return ctx.last_resort(outputs);
     };
-    Some(Observed { code, at: first, reason, counterpart: None })
+    Some(Observed { code, at: first, reason, counterpart: None, vague: false })
 }
 
 /// Is an instruction computed from one of this opcode, in its computation?
@@ -127,7 +132,9 @@ fn factor(ctx: &Context<'_>, sides: &[Side]) -> Option<String> {
             }
         }
     }
-    Some(of)
+    // One number is a multiple of any other.
+    let n: usize = sides.iter().map(|s| s.pairs().count() / s.actual.len().max(1)).sum();
+    (n >= 4).then_some(of)
 }
 
 /// All devices together hold the expected elements, but not where they
@@ -225,6 +232,7 @@ pub(crate) fn undefined(
             "infinity minus infinity on device {device}: a row of which nothing is left by the mask"
         ),
         counterpart: None,
+        vague: false,
     })
 }
 

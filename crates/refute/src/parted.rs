@@ -32,7 +32,7 @@ impl Context<'_> {
         b: Option<InstrId>,
         reason: String,
     ) -> Option<Observed> {
-        Some(Observed { code, at, reason, counterpart: b })
+        Some(Observed { code, at, reason, counterpart: b, vague: false })
     }
 
     /// Positions of extreme values, or sorted values, that devices combine one
@@ -104,6 +104,10 @@ impl Context<'_> {
         for k in along {
             let (p, q) = (*s.dims.get(k)?, *t.dims.get(k)?);
             if p < q {
+                if x.opcode == Opcode::Sort && self.gathered_unsorted(d) {
+                    let reason = "sorted parts are gathered, and not sorted again".to_owned();
+                    return self.seen("missing-operation", d, Some(b), reason);
+                }
                 let reason = format!(
                     "{} runs along {p} elements of dimension {k}, of which the baseline has {q}",
                     x.opcode
@@ -112,6 +116,25 @@ impl Context<'_> {
             }
         }
         None
+    }
+
+    /// Are the sorted parts of devices gathered, and used as they are?
+    fn gathered_unsorted(&self, d: InstrId) -> bool {
+        let m = self.m;
+        let list = &m.comp(self.owner[d.0 as usize]).instrs;
+        let (mut from, mut gathered) = (vec![d], false);
+        for &u in list {
+            let i = m.instr(u);
+            if u == d || !i.operands.iter().any(|o| from.contains(o)) || from.len() > FAR {
+                continue;
+            }
+            gathered |= i.opcode == Opcode::AllGather;
+            if gathered && i.opcode == Opcode::Sort {
+                return false;
+            }
+            from.push(u);
+        }
+        gathered
     }
 
     /// The same operation, given other windows, starts or dimensions.
@@ -234,7 +257,7 @@ impl Context<'_> {
                 "runs on the whole what the baseline runs on each of {} parts",
                 y.operands.len()
             );
-            Observed { code: "axis-split", at: d, reason, counterpart: Some(b) }
+            Observed { code: "axis-split", at: d, reason, counterpart: Some(b), vague: false }
         })
     }
 
@@ -301,6 +324,6 @@ impl Context<'_> {
             self.base.instr(b).opcode,
             self.base.name_of(b)
         );
-        self.seen(code, d, Some(b), reason)
+        self.seen(code, d, Some(b), reason).map(|x| Observed { vague: true, ..x })
     }
 }

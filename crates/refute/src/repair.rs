@@ -255,6 +255,10 @@ fn take(
 /// Puts what was observed first on the frontier.
 pub fn show(outcome: &mut Outcome, dist: &Module, observed: Option<Observed>) {
     let Some(x) = observed else { return };
+    let named = |f: &FrontierItem| !matches!(f.code, "unrelated" | "differs" | "not-lifted");
+    if x.vague && outcome.frontier.first().is_some_and(named) {
+        return;
+    }
     let (_, mut item) = take(outcome, dist, x.at, x.code);
     item.code = x.code;
     item.reason = x.reason;

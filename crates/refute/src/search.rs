@@ -771,12 +771,18 @@ impl Refuter<'_> {
         self.dist
     }
 
-    /// All outputs of both programs on one normal draw, split as in `c`.
+    /// All outputs of both programs on one normal draw, split as in `c`; on
+    /// the draw of `c` if they do not differ there.
     pub(crate) fn sides(&self, c: &Counterexample) -> Option<Vec<Side>> {
         let x = self.draw(Profile::Normal, &mut Random::new(self.options.seed ^ 0x0b5e))?;
+        let s = self.sides_on(&x, c)?;
+        if s.iter().any(Side::differs) { Some(s) } else { self.sides_on(&c.drawn, c) }
+    }
+
+    fn sides_on(&self, x: &Inputs, c: &Counterexample) -> Option<Vec<Side>> {
         let l = Layouts { inputs: c.placements.clone() };
-        let wide = self.run_base(&x, Accumulate::F64).ok()?;
-        let got = self.run_dist(&l, &x, Accumulate::F64).ok()?;
+        let wide = self.run_base(x, Accumulate::F64).ok()?;
+        let got = self.run_dist(&l, x, Accumulate::F64).ok()?;
         let mut out = Vec::new();
         for (k, (shape, placements)) in self.outputs.iter().enumerate() {
             let q = placements.first().filter(|q| !q.is_replicated());
