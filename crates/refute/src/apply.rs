@@ -63,7 +63,9 @@ impl Context<'_> {
             }
             Edit::Reducer { op } => {
                 let old = *i.calls.first()?;
-                if m.instr(m.comp(old).root).opcode == *op {
+                let (f, r) = (m.comp(old), m.instr(m.comp(old).root));
+                let whole = r.operands.len() < 2 || r.operands[0] != r.operands[1];
+                if r.opcode == *op && whole && f.params.len() == 2 {
                     return None;
                 }
                 let f = e.reducer(*op, m.dtype(at)?)?;
@@ -285,6 +287,7 @@ impl Context<'_> {
                 e.redirect(c, at, r, &[r]);
                 e.sort(c)?;
             }
+            Edit::Along { attrs } => e.m.instrs[at.0 as usize].attrs = (**attrs).clone(),
             Edit::Padding { dim } => {
                 let Attrs::Pad(p) = &mut e.m.instrs[at.0 as usize].attrs else { return None };
                 let p = p.get_mut(*dim)?;

@@ -66,8 +66,14 @@ fn coverage(ctx: &Context<'_>, x: InstrId) -> Option<(InstrId, usize, Vec<u32>)>
             continue;
         }
         let mut held = vec![0u32; n as usize];
-        for d in 0..devices {
-            let s = on_device(ctx, at, d, 16)?.clamp(0, n - w);
+        let starts: Vec<i64> =
+            (0..devices).map(|d| on_device(ctx, at, d, 16)).collect::<Option<_>>()?;
+        // All of them moved: an offset, not a split.
+        if !starts.contains(&0) {
+            return None;
+        }
+        for s in starts {
+            let s = s.clamp(0, n - w);
             held.get_mut(s as usize..(s + w) as usize)?.iter_mut().for_each(|h| *h += 1);
         }
         return Some((o, k, held));

@@ -84,6 +84,9 @@ pub enum Edit {
     Start { dim: usize, start: i64 },
     /// The block that belongs to the device, in place of one slice for all.
     OwnBlock { axis: usize, dim: usize },
+    /// Other dimensions, of the same sizes, for a broadcast, reduction, dot,
+    /// iota or sort.
+    Along { attrs: Box<Attrs> },
     /// The padding of a dimension at its other end.
     Padding { dim: usize },
     /// What an unevenly split input holds beyond its `size` elements along a
@@ -396,6 +399,7 @@ impl<'a> Context<'a> {
             }
         }
         self.masked(c, at, &mut |cost, edit| push(cost, edit));
+        self.along(at, &mut |cost, edit| push(cost, edit));
         let Some(a) = array else { return };
         let float = a.dtype.is_float();
         let int = a.dtype.is_int();

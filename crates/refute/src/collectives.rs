@@ -16,6 +16,17 @@ impl Context<'_> {
             push(0.6, pairs.iter().map(|p| (p.1, p.0)).collect());
             push(0.7, completed(pairs, n, true));
             push(0.7, completed(pairs, n, false));
+            for by in 1..n.min(9) {
+                push(1.3, pairs.iter().map(|p| (p.0, (p.1 + by) % n)).collect());
+                push(1.3, pairs.iter().map(|p| ((p.0 + by) % n, p.1)).collect());
+            }
+            for k in 0..pairs.len().min(8) {
+                for j in k + 1..pairs.len().min(8) {
+                    let mut v = pairs.to_vec();
+                    (v[k].1, v[j].1) = (v[j].1, v[k].1);
+                    push(1.4, v);
+                }
+            }
         }
         // Along each axis of the mesh, and over all devices in order.
         let mut stride = n;
@@ -105,7 +116,12 @@ impl Context<'_> {
             }
             let linear = matches!(
                 i.opcode,
-                Opcode::Multiply | Opcode::Reshape | Opcode::Transpose | Opcode::Convert
+                Opcode::Multiply
+                    | Opcode::Reshape
+                    | Opcode::Transpose
+                    | Opcode::Convert
+                    | Opcode::Reduce
+                    | Opcode::Dot
             ) || i.opcode == Opcode::Divide && i.operands[0] == at
                 || i.opcode == Opcode::Select && i.operands[0] != at;
             if !linear || i.operands.iter().filter(|&&o| o == at).count() > 1 {

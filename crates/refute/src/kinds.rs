@@ -200,6 +200,14 @@ impl Context<'_> {
         })
     }
 
+    /// Are both parts of one concatenation?
+    pub(crate) fn joined(&self, x: InstrId, y: InstrId) -> bool {
+        self.users(x).into_iter().any(|u| {
+            let i = self.m.instr(u);
+            i.opcode == Opcode::Concatenate && i.operands.contains(&y)
+        })
+    }
+
     /// Is the operand of a slice a gather of the same value, over other devices
     /// than those of `mask`?
     pub(crate) fn gathered_otherwise(&self, at: InstrId, source: InstrId, mask: u32) -> bool {
@@ -214,7 +222,7 @@ impl Context<'_> {
                 };
                 return o == source && matches!(&i.attrs, Attrs::Collective(a) if !same(a));
             }
-            if !(moves(i.opcode) || matches!(i.opcode, Opcode::Slice | Opcode::DynamicSlice)) {
+            if !(moves(i.opcode) || i.opcode == Opcode::Slice) {
                 return false;
             }
             x = o;

@@ -6,6 +6,7 @@
 //!
 //! **What may not live here:** file formats, rendering, laws of the prover.
 
+mod along;
 pub mod apply;
 mod blocks;
 pub mod candidates;

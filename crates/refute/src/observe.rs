@@ -74,7 +74,8 @@ pub(crate) fn observe(
     let (reason, code) = if let Some(x) = factor(ctx, &sides) {
         (x, "wrong-scale")
     } else if in_other_order(&sides) {
-        if let Some(x) = ctx.parted(&[]).filter(|x| x.code == "stale-slice") {
+        let parted = ctx.parted(&[]);
+        if let Some(x) = parted.filter(|x| matches!(x.code, "stale-slice" | "wrong-dimension")) {
             return Some(x);
         }
         let code = if after(ctx.m, first, Opcode::CollectivePermute) {
@@ -154,6 +155,15 @@ fn reordered(sides: &[&Side]) -> bool {
     let mut distinct = e.clone();
     distinct.dedup();
     distinct.len() >= 4 && e.len() == a.len() && e.iter().zip(&a).all(|(x, y)| near(*x, *y))
+}
+
+/// Each device has the whole block of another one.
+pub(crate) fn exchanged(sides: &[Side]) -> bool {
+    let differ: Vec<&Side> = sides.iter().filter(|s| s.differs()).collect();
+    let same =
+        |x: &[f64], y: &[f64]| x.len() == y.len() && x.iter().zip(y).all(|(x, y)| near(*x, *y));
+    let blocks = |s: &&Side| s.actual.iter().all(|a| s.expected.iter().any(|e| same(a, e)));
+    !differ.is_empty() && differ.iter().all(blocks)
 }
 
 /// As [`reordered`], of the outputs that differ.

@@ -211,6 +211,10 @@ impl Context<'_> {
                 let reason = format!("permutes by {v:?}, the baseline by {w:?}");
                 self.seen("wrong-layout", d, Some(b), reason)
             }
+            (Attrs::Dims(v), Attrs::Dims(w)) if x.opcode == Opcode::Concatenate && v != w => {
+                let reason = format!("joins along {v:?}, the baseline along {w:?}");
+                self.seen("wrong-dimension", d, Some(b), reason)
+            }
             (Attrs::Iota(v), Attrs::Iota(w)) if v != w => {
                 let reason = format!("counts along dimension {v}, the baseline along {w}");
                 self.seen("wrong-dimension", d, Some(b), reason)

@@ -6,7 +6,7 @@
 
 use crate::candidates::{Candidate, Context, Edit};
 use crate::graft::Aligned;
-use crate::observe::{Observed, in_other_order, observe, undefined};
+use crate::observe::{Observed, exchanged, in_other_order, observe, undefined};
 use crate::search::{Counterexample, Refuter};
 use crate::shrink::Reduced;
 use scalify_claim::Claim;
@@ -164,8 +164,12 @@ pub fn search(
             Some(r) if r.grafted => {
                 if let Some(x) = undefined(&ctx, refuter, example) {
                     r.code = x.code;
-                } else if refuter.sides(example).is_some_and(|s| in_other_order(&s)) {
-                    r.code = "wrong-layout";
+                } else if let Some(s) = refuter.sides(example) {
+                    // Blocks cut or put by device are at another place.
+                    let placed = r.code == "wrong-offset" && exchanged(&s);
+                    if in_other_order(&s) && !placed {
+                        r.code = "wrong-layout";
+                    }
                 }
             }
             Some(_) => {}

@@ -134,6 +134,9 @@ impl Context<'_> {
             Edit::AllReduce { drop: Some(d), .. } if self.added_between(x.at, *d) => {
                 "duplicated-operand"
             }
+            Edit::AllReduce { drop: Some(d), .. } if self.m.instr(*d).operands[..] == [x.at] => {
+                "wrong-reducer"
+            }
             Edit::AllReduce { drop: Some(d), .. } => self.moved_code(x.at, *d),
             Edit::AllReduce { mask, mean, .. } => self.sum_code(x, *mask, *mean),
             // Left empty, groups mean everyone.
@@ -147,7 +150,9 @@ impl Context<'_> {
             Edit::Drop => "duplicate-collective",
             Edit::Groups { .. } => "wrong-group",
             Edit::Reducer { .. } => "wrong-reducer",
-            Edit::Redo { .. } => "wrong-dimension",
+            // A transpose of the baseline is gone.
+            Edit::Along { .. } if opcode == Opcode::Dot && self.transposes_lost() => "wrong-layout",
+            Edit::Redo { .. } | Edit::Along { .. } => "wrong-dimension",
             Edit::Gather { source, mask, .. } if self.gathered_otherwise(x.at, *source, *mask) => {
                 "wrong-group"
             }
@@ -155,6 +160,8 @@ impl Context<'_> {
             Edit::Use { .. } => of_opcodes(&[opcode]).unwrap_or("extra-operation"),
             Edit::Graft { from } => self.apart(x.at, *from),
             Edit::Exchange { with } if self.branches(x.at, *with) => "wrong-mask",
+            // Parts joined in another order.
+            Edit::Exchange { with } if self.joined(x.at, *with) => "wrong-layout",
             Edit::Exchange { .. } => "wrong-operand",
             Edit::Reorder { .. } if self.m.dtype(x.at).is_some_and(|d| d.is_int()) => {
                 "wrong-offset"
@@ -183,7 +190,11 @@ impl Context<'_> {
                     _ if old.is_some_and(|&o| self.same_elements(o, *with)) => "wrong-layout",
                     _ if a.is_some_and(|a| a.dtype == DType::Pred) => "wrong-mask",
                     Opcode::And | Opcode::Or => "wrong-mask",
+                    Opcode::Gather | Opcode::Scatter if *operand == 1 => "wrong-offset",
                     _ if a.is_some_and(|a| a.dtype.is_int() && a.dims.is_empty()) => "wrong-offset",
+                    Opcode::Concatenate if self.m.instr(x.at).operands.contains(with) => {
+                        "wrong-layout"
+                    }
                     Opcode::DynamicUpdateSlice => "stale-slice",
                     _ => "wrong-operand",
                 }
@@ -194,6 +205,9 @@ impl Context<'_> {
             Edit::Swap => "wrong-operand",
             Edit::Op { .. } if self.m.dtype(x.at).is_some_and(|d| d.is_int()) => "wrong-offset",
             Edit::Op { .. } => "wrong-operation",
+            Edit::Direction { .. } if self.is_condition(self.owner[x.at.0 as usize]) => {
+                "wrong-trip-count"
+            }
             Edit::Direction { .. } => "wrong-mask",
             Edit::Coordinate { .. } => "wrong-mesh-axis",
             Edit::Offset { .. } | Edit::Shift { .. } => "wrong-offset",
@@ -336,6 +350,7 @@ impl Context<'_> {
                 "the device's own block along {} of dimension {dim} in place of {at}",
                 self.mesh[*axis].0
             ),
+            Edit::Along { attrs } => format!("{} in {at}", self.along_text(attrs)),
             Edit::Padding { dim } => {
                 format!("the padding of dimension {dim} at the other end in {at}")
             }
