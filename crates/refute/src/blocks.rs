@@ -48,9 +48,19 @@ pub(crate) fn on_device(ctx: &Context<'_>, x: InstrId, device: i64, depth: u32) 
     }
 }
 
+/// Blocks of a dimension of a value.
+struct Blocks {
+    of: InstrId,
+    dim: usize,
+    /// The lowest start.
+    first: i64,
+    /// How often each element is in one.
+    held: Vec<u32>,
+}
+
 /// How often each element of the dimension is in a block, if `x` is a slice
 /// of which the start along one dimension depends on the device alone.
-fn coverage(ctx: &Context<'_>, x: InstrId) -> Option<(InstrId, usize, Vec<u32>)> {
+fn coverage(ctx: &Context<'_>, x: InstrId) -> Option<Blocks> {
     let i = ctx.m.instr(x);
     let Attrs::DynamicSlice(size) = &i.attrs else { return None };
     let devices: i64 = ctx.mesh.iter().map(|a| a.1).product();
@@ -66,17 +76,15 @@ fn coverage(ctx: &Context<'_>, x: InstrId) -> Option<(InstrId, usize, Vec<u32>)>
             continue;
         }
         let mut held = vec![0u32; n as usize];
+        let mut first = i64::MAX;
         let starts: Vec<i64> =
             (0..devices).map(|d| on_device(ctx, at, d, 16)).collect::<Option<_>>()?;
-        // All of them moved: an offset, not a split.
-        if !starts.contains(&0) {
-            return None;
-        }
         for s in starts {
+            first = first.min(s);
             let s = s.clamp(0, n - w);
             held.get_mut(s as usize..(s + w) as usize)?.iter_mut().for_each(|h| *h += 1);
         }
-        return Some((o, k, held));
+        return Some(Blocks { of: o, dim: k, first, held });
     }
     None
 }
@@ -87,20 +95,24 @@ fn coverage(ctx: &Context<'_>, x: InstrId) -> Option<(InstrId, usize, Vec<u32>)>
 pub(crate) fn uneven(ctx: &Context<'_>, at: InstrId, dropped: bool) -> bool {
     let mut list = vec![at];
     // Several blocks of one value may make it up together.
-    let mut all: Vec<(InstrId, usize, Vec<u32>)> = Vec::new();
+    let mut all: Vec<Blocks> = Vec::new();
     for k in 0..FAR {
         let Some(&x) = list.get(k) else { break };
         let i = ctx.m.instr(x);
-        if let Some((o, d, held)) = coverage(ctx, x) {
-            match all.iter_mut().find(|a| (a.0, a.1) == (o, d)) {
-                Some(a) => a.2.iter_mut().zip(held).for_each(|(a, h)| *a += h),
-                None => all.push((o, d, held)),
+        if let Some(b) = coverage(ctx, x) {
+            match all.iter_mut().find(|a| (a.of, a.dim) == (b.of, b.dim)) {
+                Some(a) => {
+                    a.first = a.first.min(b.first);
+                    a.held.iter_mut().zip(b.held).for_each(|(a, h)| *a += h);
+                }
+                None => all.push(b),
             }
         }
         list.extend(i.operands.iter().filter(|o| !list.contains(o)).copied().collect::<Vec<_>>());
     }
-    all.iter().any(|(_, _, held)| {
-        let same = held.windows(2).all(|w| w[0] == w[1]);
-        !same || dropped && held.iter().all(|&h| h == 1)
+    // Where none starts at 0 all are moved: an offset, not a split.
+    all.iter().filter(|b| b.first == 0).any(|b| {
+        let same = b.held.windows(2).all(|w| w[0] == w[1]);
+        !same || dropped && b.held.iter().all(|&h| h == 1)
     })
 }

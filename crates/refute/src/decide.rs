@@ -179,6 +179,22 @@ pub fn decide(
         Search::Agree(e) => {
             if !proved && e.samples > 0 {
                 rounding::name(&mut d.outcome, base, dist);
+                if let Some(by) = refuter.rounded_apart() {
+                    rounding::apart(&mut d.outcome, base, dist, by);
+                    if !plan.repair.is_zero() {
+                        let (c, o) = (claim, &d.outcome);
+                        d.repairs = repair::by_proof(
+                            base,
+                            dist,
+                            c,
+                            prover,
+                            o,
+                            refuter.problem(),
+                            plan.repair,
+                        );
+                        repair::promote(&mut d.outcome, dist, &d.repairs);
+                    }
+                }
             }
             d.evidence = Some(e);
         }

@@ -191,6 +191,16 @@ impl Aligned {
         a
     }
 
+    /// Does a distributed value hold this baseline value?
+    pub(crate) fn same(&self, d: InstrId, b: InstrId) -> bool {
+        self.anchors.get(&b).is_some_and(|v| v.contains(&d))
+    }
+
+    /// Does a distributed value hold a baseline value, constants aside?
+    pub(crate) fn has(&self, base: &Module, b: InstrId) -> bool {
+        self.anchors.contains_key(&b) || base.instr(b).opcode == Opcode::Constant
+    }
+
     /// Does a distributed value hold a baseline value, or a block of one?
     pub(crate) fn holds(&self, d: InstrId) -> bool {
         self.known.contains(&d)

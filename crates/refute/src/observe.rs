@@ -89,13 +89,13 @@ pub(crate) fn observe(
     } else if let Some(x) = summands(ctx, &sides) {
         (x, "missing-all-reduce")
     } else {
-        return ctx.last_resort(outputs);
+        return ctx.last_resort();
     };
     Some(Observed { code, at: first, reason, counterpart: None, vague: false })
 }
 
 /// Is an instruction computed from one of this opcode, in its computation?
-pub(crate) fn after(m: &Module, x: InstrId, op: Opcode) -> bool {
+fn after(m: &Module, x: InstrId, op: Opcode) -> bool {
     let mut list = vec![x];
     let mut k = 0;
     while k < list.len() && list.len() < 4096 {

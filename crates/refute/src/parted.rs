@@ -3,11 +3,13 @@
 
 use crate::candidates::Context;
 use crate::kinds::moves;
-use crate::observe::{Observed, after};
+use crate::observe::Observed;
 use scalify_ir::{Attrs, InstrId, Module, Opcode};
 
 /// Instructions looked at from one place on.
 const FAR: usize = 256;
+/// Instructions of programs in which any place is near the fault.
+const SMALL: usize = 64;
 
 impl Context<'_> {
     /// The first place at which the programs part, in the order of the walk
@@ -18,9 +20,17 @@ impl Context<'_> {
         }
         let a = self.aligned.as_ref()?;
         let pairs = || a.pairs.iter().copied();
+        // Where the operands are the same values, that is where they part.
+        let known = |p: &(InstrId, InstrId)| {
+            let (x, y) = (self.m.instr(p.0), self.base.instr(p.1));
+            x.operands.first().zip(y.operands.first()).is_some_and(|(&o, &b)| a.same(o, b))
+        };
+        // Transposes may stand elsewhere in both.
+        let moved = |p: &(InstrId, InstrId)| self.m.instr(p.0).opcode == Opcode::Transpose;
         pairs()
             .find_map(|(d, b)| self.along_split(d, b))
-            .or_else(|| pairs().find_map(|(d, b)| self.given_otherwise(d, b)))
+            .or_else(|| pairs().filter(known).find_map(|(d, b)| self.given_otherwise(d, b)))
+            .or_else(|| pairs().filter(|p| !moved(p)).find_map(|(d, b)| self.given_otherwise(d, b)))
             .or_else(|| pairs().find_map(|(d, b)| self.parts_joined(d, b)))
             .or_else(|| pairs().find_map(|(d, b)| self.mean_of_means(d, b)))
     }
@@ -315,14 +325,22 @@ impl Context<'_> {
     }
 
     /// By the operations that only one of the programs has.
-    pub(crate) fn last_resort(&self, outputs: &[InstrId]) -> Option<Observed> {
+    pub(crate) fn last_resort(&self) -> Option<Observed> {
         let a = self.aligned.as_ref()?;
-        let first = |p: &&(InstrId, InstrId)| {
+        let other = |p: &&(InstrId, InstrId)| {
             let (x, y) = (self.m.instr(p.0).opcode, self.base.instr(p.1).opcode);
-            x != y && !x.is_collective() && outputs.iter().any(|&o| o == p.0 || after(self.m, o, x))
+            x != y && !x.is_collective()
         };
-        let &(d, b) = a.pairs.iter().find(first)?;
-        let code = self.apart(d, b);
+        // Next to values that both have; in small programs the first one.
+        let next = |p: &&(InstrId, InstrId)| {
+            let y = self.base.instr(p.1);
+            other(p) && !y.operands.is_empty() && y.operands.iter().all(|&o| a.has(self.base, o))
+        };
+        let small = self.m.instrs.len() <= SMALL;
+        let found = a.pairs.iter().find(next);
+        let &(d, b) = found.or_else(|| a.pairs.iter().find(other).filter(|_| small))?;
+        let scalar = self.m.array(d).is_some_and(|a| a.dims.is_empty() && a.dtype.is_int());
+        let code = if scalar { "wrong-offset" } else { self.apart(d, b) };
         let reason = format!(
             "here the baseline has its {} {}",
             self.base.instr(b).opcode,

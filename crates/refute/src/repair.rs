@@ -178,6 +178,57 @@ pub fn search(
     Found { repairs: proved, tried, observed }
 }
 
+/// Edits of collectives that are tried without an input that tells them apart.
+const BLIND: usize = 48;
+
+/// The first edit of a collective with which the proof goes through, where
+/// the programs differ by nothing but what they round: no input tells which.
+pub fn by_proof(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    prover: &scalify_prove::Options<'_>,
+    outcome: &Outcome,
+    p: &scalify_prove::problem::Problem,
+    time: Duration,
+) -> Vec<Repair> {
+    let start = Instant::now();
+    if base.instrs.len() + dist.instrs.len() > FEW {
+        return Vec::new();
+    }
+    let ctx = Context::new(dist, base, p);
+    let suspects: Vec<(InstrId, f64)> = (outcome.frontier.iter().take(4).map(|f| f.instr))
+        .enumerate()
+        .map(|(k, x)| (x, 0.7 * k as f64))
+        .collect();
+    let collective = |c: &Candidate| {
+        matches!(
+            c.edit,
+            Edit::AllReduce { .. }
+                | Edit::Drop
+                | Edit::Groups { .. }
+                | Edit::Reducer { .. }
+                | Edit::Redo { .. }
+                | Edit::Pairs { .. }
+        )
+    };
+    let distances = ctx.distances(&suspects);
+    let all = ctx.candidates(&suspects, f64::INFINITY);
+    for c in all.iter().filter(|c| collective(c)).take(BLIND) {
+        let left = time.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            break;
+        }
+        let Some(m) = ctx.apply(c) else { continue };
+        let o = scalify_prove::Options { time_limit: Some(left), progress: None, ..*prover };
+        let out = scalify_prove::verify(base, &m, claim, &o);
+        if out.verdict == Verdict::Proved {
+            return vec![repair(&ctx, c, &distances, out.grade, m)];
+        }
+    }
+    Vec::new()
+}
+
 fn repair(
     ctx: &Context<'_>,
     c: &Candidate,

@@ -766,6 +766,34 @@ impl Refuter<'_> {
         self.p
     }
 
+    /// How far apart outputs are in the programs' own types, of their size,
+    /// if by more than a thousand roundings of the output's type.
+    pub(crate) fn rounded_apart(&self) -> Option<f64> {
+        let x = self.draw(Profile::Normal, &mut Random::new(self.options.seed ^ 0x0b5e))?;
+        let l = self.layouts.first()?;
+        let base = self.run_base(&x, Accumulate::Plain).ok()?;
+        let dist = self.run_dist(l, &x, Accumulate::Plain).ok()?;
+        let mut most: Option<f64> = None;
+        for (k, (shape, placements)) in self.outputs.iter().enumerate() {
+            let Some(bits) = shape.dtype.mantissa_bits().filter(|_| shape.dtype.is_float()) else {
+                continue;
+            };
+            let q = placements.first().filter(|q| !q.is_replicated());
+            for d in 0..self.p.devices as usize {
+                let e = numbers(self.expected(&base, d, k)?);
+                let a = numbers(dist.get(d)?.get(k)?);
+                let scale = rms(e.iter().copied());
+                for (l, g) in place::positions(&shape.dims, q, d as u32)? {
+                    let by = (a.get(l)? - e.get(g)?).abs() / scale;
+                    if by > 1e3 * 0.5f64.powi(bits as i32 + 1) && most.is_none_or(|m| by > m) {
+                        most = Some(by);
+                    }
+                }
+            }
+        }
+        most.filter(|m| m.is_finite())
+    }
+
     /// The distributed program.
     pub(crate) fn dist_module(&self) -> &Module {
         self.dist

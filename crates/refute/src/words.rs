@@ -156,6 +156,14 @@ impl Context<'_> {
             Edit::Gather { source, mask, .. } if self.gathered_otherwise(x.at, *source, *mask) => {
                 "wrong-group"
             }
+            // Blocks put in place by device and summed.
+            Edit::Gather { .. }
+                if opcode == Opcode::AllReduce
+                    && self.m.instr(self.m.instr(x.at).operands[0]).opcode
+                        == Opcode::DynamicUpdateSlice =>
+            {
+                "wrong-offset"
+            }
             Edit::Gather { .. } => "missing-all-gather",
             Edit::Use { .. } => of_opcodes(&[opcode]).unwrap_or("extra-operation"),
             Edit::Graft { from } => self.apart(x.at, *from),
