@@ -299,6 +299,12 @@ impl Context<'_> {
             Edit::InRange { raw, size, dims } => self.in_range(e, at, *raw, *size, dims)?,
             Edit::Devices { list } => self.on_devices(e, at, list)?,
             Edit::Graft { from } => self.graft(e, at, *from)?,
+            Edit::AddSpread { with, dims } => {
+                let r = self.times(e, c, at, *with, dims)?;
+                e.m.instrs[r.0.0 as usize].opcode = Opcode::Add;
+                e.redirect(c, at, r.0, &r.1);
+                e.sort(c)?;
+            }
             Edit::Times { with, dims } => {
                 let r = self.times(e, c, at, *with, dims)?;
                 e.redirect(c, at, r.0, &r.1);

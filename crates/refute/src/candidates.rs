@@ -68,6 +68,9 @@ pub enum Edit {
     Shift { by: i64 },
     /// Add a value of the same shape.
     Add { with: InstrId },
+    /// Add an input that nothing uses, repeated along the dimensions that
+    /// `dims`, where its own go, leaves out.
+    AddSpread { with: InstrId, dims: Vec<i64> },
     /// Swap two operands.
     Swap,
     /// Insert collective-permutes, so many, with the pairs of the one given.
@@ -134,6 +137,8 @@ pub struct Context<'a> {
     pub varies: Vec<u32>,
     /// Unevenly split inputs: parameter, mesh axis, dimension, elements.
     pub padded: Vec<(InstrId, usize, usize, i64)>,
+    /// Float parameters that nothing uses.
+    pub unused: Vec<InstrId>,
     /// Where the programs part; `None`: not looked for.
     pub aligned: Option<Aligned>,
 }
@@ -191,6 +196,7 @@ impl<'a> Context<'a> {
             }
         }
         let padded = padded(m, &mesh, p);
+        let unused = unused(m);
         Context {
             m,
             owner,
@@ -201,6 +207,7 @@ impl<'a> Context<'a> {
             base,
             varies,
             padded,
+            unused,
             aligned: None,
         }
     }
@@ -713,6 +720,13 @@ impl<'a> Context<'a> {
                 let same = (0..a.dims.len() as i64).collect();
                 push(3.3, Edit::Times { with: y, dims: same });
             }
+            for &y in self.unused.iter().filter(|&&y| self.owner[y.0 as usize] == c) {
+                let Some(b) = m.array(y).filter(|b| b.dtype == a.dtype) else { continue };
+                for dims in placings(&b.dims, &a.dims, 2) {
+                    push(1.2, Edit::Times { with: y, dims: dims.clone() });
+                    push(1.1, Edit::AddSpread { with: y, dims });
+                }
+            }
             for (y, dims) in self.factors(list, pos, at) {
                 if i.opcode == Opcode::Add {
                     for operand in 0..2 {
@@ -886,6 +900,19 @@ impl<'a> Context<'a> {
         }
         out
     }
+}
+
+/// Float parameters of computations that run that no instruction reads.
+fn unused(m: &Module) -> Vec<InstrId> {
+    let mut read = vec![false; m.instrs.len()];
+    for i in &m.instrs {
+        i.operands.iter().for_each(|o| read[o.0 as usize] = true);
+    }
+    let all = m.comps.iter().filter(|c| c.instrs.len() > 4).flat_map(|c| &c.params);
+    all.copied()
+        .filter(|x| !read[x.0 as usize] && m.array(*x).is_some_and(|a| a.dtype.is_float()))
+        .take(8)
+        .collect()
 }
 
 fn dist_in(list: &[InstrId], a: InstrId, b: InstrId) -> usize {

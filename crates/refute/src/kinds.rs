@@ -16,6 +16,12 @@ pub(crate) fn moves(op: Opcode) -> bool {
     matches!(op, Reshape | Transpose | Broadcast | Convert | Copy | Bitcast | Reverse)
 }
 
+fn sorted(mut groups: Vec<Vec<i64>>) -> Vec<Vec<i64>> {
+    groups.iter_mut().for_each(|g| g.sort_unstable());
+    groups.sort();
+    groups
+}
+
 impl Context<'_> {
     /// Users of a value in its computation.
     pub(crate) fn users(&self, x: InstrId) -> Vec<InstrId> {
@@ -83,6 +89,48 @@ impl Context<'_> {
             return "wrong-operand";
         }
         "missing-all-reduce"
+    }
+
+    /// The slice by which a device cuts its own block out of what is computed
+    /// from `x` by linear operations.
+    pub(crate) fn cut_after(&self, x: InstrId, mask: u32) -> Option<InstrId> {
+        let (_, ends) = self.reach(x, |u| self.linear(u));
+        let own = |o: &InstrId| self.varies[o.0 as usize] & mask == mask;
+        let cuts = |e: &&(InstrId, usize)| {
+            let i = self.m.instr(e.0);
+            i.opcode == Opcode::DynamicSlice && e.1 == 0 && i.operands[1..].iter().any(own)
+        };
+        ends.iter().find(cuts).map(|e| e.0)
+    }
+
+    /// Mesh axes that only one of the old groups of a collective and those of
+    /// `mask` run along, in words.
+    pub(crate) fn axes_apart(&self, at: InstrId, mask: u32) -> String {
+        let Attrs::Collective(a) = &self.m.instr(at).attrs else { return String::new() };
+        if self.m.instr(at).opcode != Opcode::AllReduce {
+            return String::new();
+        }
+        let old: u32 =
+            self.masks().into_iter().filter(|&k| self.covers(&a.groups, k)).fold(0, |a, k| a | k);
+        let devices: i64 = self.mesh.iter().map(|a| a.1).product();
+        if self.template(old).groups.expand(devices).map(sorted)
+            != a.groups.expand(devices).map(sorted)
+        {
+            return String::new();
+        }
+        match (mask & !old, old & !mask) {
+            (0, 0) => String::new(),
+            (0, more) => format!(" alone, not over {} too", self.axes(more)),
+            (less, 0) if old != 0 => {
+                format!(
+                    ", not {} alone: the sum over {} is missing",
+                    self.axes(old),
+                    self.axes(less)
+                )
+            }
+            (_, 0) => String::new(),
+            (_, more) => format!(", not over {}", self.axes(more)),
+        }
     }
 
     /// Do `sites` reach both sides of a quotient: sums of the device alone are

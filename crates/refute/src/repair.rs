@@ -246,6 +246,11 @@ fn repair(
         text += &format!(", {place} {}", ctx.name(u));
         places.push(u);
     }
+    if let Edit::AllReduce { mask, drop: None, .. } = c.edit {
+        if let Some(cut) = ctx.cut_after(c.at, mask) {
+            text += &format!(", or a reduce-scatter in place of {}", ctx.name(cut));
+        }
+    }
     if let Edit::Permute { like, .. } | Edit::Rotate { like } = c.edit {
         places.push(like);
     }
@@ -310,8 +315,12 @@ fn take(
 /// Puts what was observed first on the frontier.
 pub fn show(outcome: &mut Outcome, dist: &Module, observed: Option<Observed>) {
     let Some(x) = observed else { return };
-    let named = |f: &FrontierItem| !matches!(f.code, "unrelated" | "differs" | "not-lifted");
-    if x.vague && outcome.frontier.first().is_some_and(named) {
+    // What the prover related says more than where the programs part.
+    let named = |f: &FrontierItem| {
+        let open = matches!(f.code, "unrelated" | "differs" | "not-lifted");
+        !(open || f.code == "wrong-layout" && !x.vague)
+    };
+    if outcome.frontier.first().is_some_and(named) {
         return;
     }
     let (_, mut item) = take(outcome, dist, x.at, x.code);

@@ -117,6 +117,7 @@ impl Context<'_> {
                 | Edit::Shift { .. }
                 | Edit::Relayout { .. }
                 | Edit::Add { .. }
+                | Edit::AddSpread { .. }
                 | Edit::Permute { .. }
                 | Edit::Times { .. }
                 | Edit::Coordinate { .. }
@@ -219,8 +220,12 @@ impl Context<'_> {
             Edit::Direction { .. } => "wrong-mask",
             Edit::Coordinate { .. } => "wrong-mesh-axis",
             Edit::Offset { .. } | Edit::Shift { .. } => "wrong-offset",
-            Edit::Add { .. } => "missing-operand",
+            Edit::Add { .. } | Edit::AddSpread { .. } => "missing-operand",
             Edit::Permute { .. } | Edit::Rotate { .. } => "missing-collective-permute",
+            Edit::Times { with, .. } if self.unused.contains(with) => {
+                let scalar = self.m.array(*with).is_some_and(|a| a.dims.is_empty());
+                if scalar { "wrong-scale" } else { "missing-operand" }
+            }
             Edit::Times { .. } | Edit::TimesOperand { .. } => "missing-factor",
         }
     }
@@ -310,7 +315,9 @@ impl Context<'_> {
                 t
             }
             Edit::Drop => format!("{} {at} left out", m.instr(x.at).opcode),
-            Edit::Groups { mask } => format!("{at} over {}", self.axes(*mask)),
+            Edit::Groups { mask } => {
+                format!("{at} over {}{}", self.axes(*mask), self.axes_apart(x.at, *mask))
+            }
             Edit::Reducer { op } => format!("{op} as the reducer of {at}"),
             Edit::Redo { like, dim, .. } => {
                 format!("{} along dimension {dim} in place of {at}", name(*like))
@@ -382,6 +389,9 @@ impl Context<'_> {
                 format!("{stride} times the coordinate on {} added to {at}", self.mesh[*axis].0)
             }
             Edit::Add { with } => format!("{} added to {at}", name(*with)),
+            Edit::AddSpread { with, .. } => {
+                format!("{}, which nothing uses, added to {at}", name(*with))
+            }
             Edit::Swap => format!("the operands of {at} swapped"),
             Edit::Permute { like, times } => {
                 let other = |e: &Edit| matches!(e, Edit::Permute { times: t, .. } if t != times);
