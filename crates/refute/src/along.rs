@@ -56,6 +56,14 @@ impl Context<'_> {
                 let others = (0..a.dims.len() as i64).filter(|k| k != dim);
                 out.extend(others.map(|dim| Attrs::Sort { dim, stable: *stable }));
             }
+            (Attrs::Collective(c), Opcode::AllToAll) => {
+                let Some(old) = c.dimension else { return };
+                for k in (0..a.dims.len() as i64).filter(|&k| k != old) {
+                    let mut x = (**c).clone();
+                    x.dimension = Some(k);
+                    out.push(Attrs::Collective(Box::new(x)));
+                }
+            }
             (Attrs::Dot(d), Opcode::Dot) => {
                 for side in 0..2 {
                     let Some(s) = i.operands.get(side).and_then(|&o| m.array(o)) else { return };
@@ -124,6 +132,7 @@ impl Context<'_> {
     /// The dimensions in words.
     pub(crate) fn along_text(&self, attrs: &Attrs) -> String {
         match attrs {
+            Attrs::Collective(c) => format!("dimension {}", c.dimension.unwrap_or_default()),
             Attrs::Dims(d) => format!("dimensions {d:?}"),
             Attrs::Iota(d) | Attrs::Sort { dim: d, .. } => format!("dimension {d}"),
             Attrs::Dot(d) if !d.lhs_batch.is_empty() => format!(

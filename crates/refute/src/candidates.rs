@@ -137,6 +137,8 @@ pub struct Context<'a> {
     pub varies: Vec<u32>,
     /// Unevenly split inputs: parameter, mesh axis, dimension, elements.
     pub padded: Vec<(InstrId, usize, usize, i64)>,
+    /// Collectives, of all computations.
+    pub collectives: Vec<InstrId>,
     /// Float parameters that nothing uses.
     pub unused: Vec<InstrId>,
     /// Where the programs part; `None`: not looked for.
@@ -197,6 +199,8 @@ impl<'a> Context<'a> {
         }
         let padded = padded(m, &mesh, p);
         let unused = unused(m);
+        let all = (0..m.instrs.len() as u32).map(InstrId);
+        let collectives = all.filter(|&x| m.instr(x).opcode.is_collective()).collect();
         Context {
             m,
             owner,
@@ -207,6 +211,7 @@ impl<'a> Context<'a> {
             base,
             varies,
             padded,
+            collectives,
             unused,
             aligned: None,
         }
@@ -430,7 +435,8 @@ impl<'a> Context<'a> {
             let moved = if wrapped(at) { 0.6 } else { 0.0 }
                 + if reduced { 1.0 } else { 0.0 }
                 + if self.is_reduced(at, 4) { 1.6 } else { 0.0 };
-            let drops = self.later_reductions(c, at);
+            let mut drops = self.later_reductions(c, at);
+            drops.extend(self.other_collectives(at));
             // A sum of copies, or of what is whole, counts it once per device;
             // so does a sum that is summed over the same devices again.
             let whole = self.aligned.as_ref().is_some_and(|a| a.holds(at));

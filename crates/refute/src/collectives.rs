@@ -132,6 +132,25 @@ impl Context<'_> {
         false
     }
 
+    /// Collectives of another kind on `x` that keep its sizes: a sum may be
+    /// meant.
+    pub(crate) fn other_collectives(&self, x: InstrId) -> Vec<InstrId> {
+        let kind = |u: &InstrId| {
+            let op = self.m.instr(*u).opcode;
+            let moved = matches!(
+                op,
+                Opcode::CollectivePermute | Opcode::AllToAll | Opcode::CollectiveBroadcast
+            );
+            moved && self.m.shape(*u).same(self.m.shape(x))
+        };
+        self.collectives
+            .iter()
+            .copied()
+            .filter(|u| self.m.instr(*u).operands[..] == [x])
+            .filter(kind)
+            .collect()
+    }
+
     /// All-reduces that use `x` through a few instructions.
     pub(crate) fn later_reductions(&self, c: CompId, x: InstrId) -> Vec<InstrId> {
         let mut reach = vec![x];

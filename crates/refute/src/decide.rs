@@ -182,6 +182,7 @@ pub fn decide(
                 if let Some(by) = refuter.rounded_apart() {
                     rounding::apart(&mut d.outcome, base, dist, by);
                     if !plan.repair.is_zero() {
+                        phase("looking for a repair");
                         let (c, o) = (claim, &d.outcome);
                         d.repairs = repair::by_proof(
                             base,

@@ -88,6 +88,15 @@ impl Context<'_> {
             // The sum behind what is not linear becomes one of copies.
             return "wrong-operand";
         }
+        let product = |u: InstrId| {
+            let i = self.m.instr(u);
+            let vary = |o: &InstrId| self.varies[o.0 as usize] & mask == mask;
+            i.opcode == Opcode::Multiply && i.operands.iter().all(vary)
+        };
+        if ends.iter().any(|e| product(e.0) && self.summed_behind(e.0, mask)) {
+            // A sum of products, where the product of the sums is meant.
+            return "wrong-operand";
+        }
         "missing-all-reduce"
     }
 

@@ -135,6 +135,11 @@ impl Context<'_> {
             Edit::AllReduce { drop: Some(d), .. } if self.added_between(x.at, *d) => {
                 "duplicated-operand"
             }
+            Edit::AllReduce { drop: Some(d), .. }
+                if self.m.instr(*d).opcode != Opcode::AllReduce =>
+            {
+                "wrong-kind-collective"
+            }
             Edit::AllReduce { drop: Some(d), .. } if self.m.instr(*d).operands[..] == [x.at] => {
                 "wrong-reducer"
             }
