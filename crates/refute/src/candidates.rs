@@ -435,6 +435,8 @@ impl<'a> Context<'a> {
             let moved = if wrapped(at) { 0.6 } else { 0.0 }
                 + if reduced { 1.0 } else { 0.0 }
                 + if self.is_reduced(at, 4) { 1.6 } else { 0.0 };
+            let ring = |x: &InstrId| m.instr(*x).opcode == Opcode::CollectivePermute;
+            let rings = self.collectives.iter().any(ring);
             let mut drops = self.later_reductions(c, at);
             drops.extend(self.other_collectives(at));
             // A sum of copies, or of what is whole, counts it once per device;
@@ -453,7 +455,8 @@ impl<'a> Context<'a> {
                     drop,
                 };
                 push(0.2 + moved, sum(false, None));
-                push(0.7 + moved, sum(true, None));
+                // A ring that sums by itself sums means too, whatever its fault.
+                push(if rings { 1.5 } else { 0.7 } + moved, sum(true, None));
                 for &x in &drops {
                     push(1.5 + moved, sum(false, Some(x)));
                 }

@@ -265,26 +265,38 @@ impl Context<'_> {
         })
     }
 
-    /// Is the operand of a slice a gather of the same value, over other devices
-    /// than those of `mask`?
-    pub(crate) fn gathered_otherwise(&self, at: InstrId, source: InstrId, mask: u32) -> bool {
+    /// The all-gather of `source` that `at` is a slice of or has the elements
+    /// of.
+    fn gathered(&self, at: InstrId, source: InstrId) -> Option<InstrId> {
         let mut x = at;
         for _ in 0..6 {
             let i = self.m.instr(x);
-            let Some(&o) = i.operands.first() else { return false };
+            let &o = i.operands.first()?;
             if i.opcode == Opcode::AllGather {
-                let same = |a: &scalify_ir::attrs::CollectiveAttrs| {
-                    let n: i64 = self.mesh.iter().map(|a| a.1).product();
-                    a.groups.expand(n) == self.template(mask).groups.expand(n)
-                };
-                return o == source && matches!(&i.attrs, Attrs::Collective(a) if !same(a));
+                return (o == source).then_some(x);
             }
             if !(moves(i.opcode) || i.opcode == Opcode::Slice) {
-                return false;
+                return None;
             }
             x = o;
         }
-        false
+        None
+    }
+
+    /// Is `at` a slice of a gather of the same value over other devices than
+    /// those of `mask`?
+    pub(crate) fn gathered_otherwise(&self, at: InstrId, source: InstrId, mask: u32) -> bool {
+        let other = |x: InstrId| {
+            let n: i64 = self.mesh.iter().map(|a| a.1).product();
+            matches!(&self.m.instr(x).attrs, Attrs::Collective(a)
+                if a.groups.expand(n) != self.template(mask).groups.expand(n))
+        };
+        self.gathered(at, source).is_some_and(other)
+    }
+
+    /// Is `at` such a gather with its elements moved?
+    pub(crate) fn gathered_moved(&self, at: InstrId, source: InstrId) -> bool {
+        self.gathered(at, source).is_some_and(|g| g != at)
     }
 
     /// A finer name where the blocks that devices cut out do not make up the

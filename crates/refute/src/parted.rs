@@ -30,7 +30,11 @@ impl Context<'_> {
         pairs()
             .find_map(|(d, b)| self.along_split(d, b))
             .or_else(|| pairs().filter(known).find_map(|(d, b)| self.given_otherwise(d, b)))
-            .or_else(|| pairs().filter(|p| !moved(p)).find_map(|(d, b)| self.given_otherwise(d, b)))
+            .or_else(|| {
+                let small = self.m.instrs.len() <= SMALL;
+                let mut others = pairs().filter(|p| small && !moved(p));
+                others.find_map(|(d, b)| self.given_otherwise(d, b))
+            })
             .or_else(|| pairs().find_map(|(d, b)| self.parts_joined(d, b)))
             .or_else(|| pairs().find_map(|(d, b)| self.mean_of_means(d, b)))
     }

@@ -162,6 +162,7 @@ impl Context<'_> {
             Edit::Gather { source, mask, .. } if self.gathered_otherwise(x.at, *source, *mask) => {
                 "wrong-group"
             }
+            Edit::Gather { source, .. } if self.gathered_moved(x.at, *source) => "wrong-layout",
             // Blocks put in place by device and summed.
             Edit::Gather { .. }
                 if opcode == Opcode::AllReduce
@@ -205,6 +206,15 @@ impl Context<'_> {
                     _ if a.is_some_and(|a| a.dtype == DType::Pred) => "wrong-mask",
                     Opcode::And | Opcode::Or => "wrong-mask",
                     Opcode::Gather | Opcode::Scatter if *operand == 1 => "wrong-offset",
+                    // A number too much was added.
+                    _ if old.is_some_and(|&o| {
+                        let i = self.m.instr(o);
+                        let sum = matches!(i.opcode, Opcode::Add | Opcode::Subtract);
+                        sum && i.operands.contains(with)
+                    }) && a.is_some_and(|a| a.dtype.is_int()) =>
+                    {
+                        "wrong-offset"
+                    }
                     _ if a.is_some_and(|a| a.dtype.is_int() && a.dims.is_empty()) => "wrong-offset",
                     Opcode::Concatenate if self.m.instr(x.at).operands.contains(with) => {
                         "wrong-layout"
