@@ -9,6 +9,8 @@ use scalify_ir::{Attrs, InstrId, Opcode};
 const MAX_DEVICES: i64 = 512;
 /// Elements of a dimension that are counted.
 const MAX_SIZE: i64 = 1 << 16;
+/// Operations of an index that are followed.
+pub(crate) const DEPTH: u32 = 12;
 /// Instructions looked at.
 const FAR: usize = 64;
 
@@ -78,7 +80,7 @@ fn coverage(ctx: &Context<'_>, x: InstrId) -> Option<Blocks> {
         let mut held = vec![0u32; n as usize];
         let mut first = i64::MAX;
         let starts: Vec<i64> =
-            (0..devices).map(|d| on_device(ctx, at, d, 16)).collect::<Option<_>>()?;
+            (0..devices).map(|d| on_device(ctx, at, d, DEPTH)).collect::<Option<_>>()?;
         for s in starts {
             first = first.min(s);
             let s = s.clamp(0, n - w);

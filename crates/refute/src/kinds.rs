@@ -265,6 +265,13 @@ impl Context<'_> {
         })
     }
 
+    /// A sum over devices of blocks that each puts in its place.
+    pub(crate) fn sums_blocks(&self, at: InstrId) -> bool {
+        let i = self.m.instr(at);
+        let put = |&o: &InstrId| self.m.instr(o).opcode == Opcode::DynamicUpdateSlice;
+        i.opcode == Opcode::AllReduce && i.operands.first().is_some_and(put)
+    }
+
     /// The all-gather of `source` that `at` is a slice of or has the elements
     /// of.
     fn gathered(&self, at: InstrId, source: InstrId) -> Option<InstrId> {

@@ -1,6 +1,7 @@
 //! Edits that mask: the padding of uneven shards, indices out of range, what
 //! a select takes on which device.
 
+use crate::blocks::{DEPTH, on_device};
 use crate::candidates::{Context, Edit};
 use crate::edit::{Editor, filled};
 use crate::kinds::moves;
@@ -111,7 +112,7 @@ impl Context<'_> {
         }
         let now: Option<Vec<i64>> = (devices <= 64)
             .then(|| {
-                let on = |d| crate::blocks::on_device(self, p, d, 16);
+                let on = |d| on_device(self, p, d, DEPTH);
                 let all: Option<Vec<i64>> = (0..devices).map(on).collect();
                 all.map(|v| (0..devices).filter(|&d| v[d as usize] != 0).collect())
             })

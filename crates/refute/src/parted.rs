@@ -169,7 +169,7 @@ impl Context<'_> {
         match (&x.attrs, &y.attrs) {
             (Attrs::Slice(s), Attrs::Slice(t)) => {
                 let (from, to) = (m.array(x.operands[0])?, base.array(y.operands[0])?);
-                for k in 0..s.start.len().min(t.start.len()) {
+                for k in 0..from.dims.len().min(to.dims.len()) {
                     let whole = |n: i64, s: &scalify_ir::attrs::SliceAttrs| {
                         s.start[k] == 0 && s.limit[k] == n && s.stride[k] == 1
                     };

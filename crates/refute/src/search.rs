@@ -167,6 +167,9 @@ pub(crate) fn volume(m: &Module) -> f64 {
 /// evaluated as it stands.
 pub(crate) const MAX_VOLUME: f64 = 4e8;
 
+/// Values of outputs, over all devices, that are kept to be looked at.
+const MANY_VALUES: f64 = 4e6;
+
 /// Further draws where integers are inputs, and the time after which there are
 /// none.
 const MORE: usize = 24;
@@ -802,6 +805,11 @@ impl Refuter<'_> {
     /// All outputs of both programs on one normal draw, split as in `c`; on
     /// the draw of `c` if they do not differ there.
     pub(crate) fn sides(&self, c: &Counterexample) -> Option<Vec<Side>> {
+        let size = |a: &ArrayShape| a.dims.iter().map(|&d| d as f64).product::<f64>();
+        let all: f64 = self.outputs.iter().map(|o| size(&o.0)).sum();
+        if all * self.p.devices as f64 > MANY_VALUES {
+            return None;
+        }
         let x = self.draw(Profile::Normal, &mut Random::new(self.options.seed ^ 0x0b5e))?;
         let s = self.sides_on(&x, c)?;
         if s.iter().any(Side::differs) { Some(s) } else { self.sides_on(&c.drawn, c) }

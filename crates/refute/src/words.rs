@@ -164,13 +164,7 @@ impl Context<'_> {
             }
             Edit::Gather { source, .. } if self.gathered_moved(x.at, *source) => "wrong-layout",
             // Blocks put in place by device and summed.
-            Edit::Gather { .. }
-                if opcode == Opcode::AllReduce
-                    && self.m.instr(self.m.instr(x.at).operands[0]).opcode
-                        == Opcode::DynamicUpdateSlice =>
-            {
-                "wrong-offset"
-            }
+            Edit::Gather { .. } if self.sums_blocks(x.at) => "wrong-offset",
             Edit::Gather { .. } => "missing-all-gather",
             Edit::Use { .. } => of_opcodes(&[opcode]).unwrap_or("extra-operation"),
             Edit::Graft { from } => self.apart(x.at, *from),
