@@ -129,6 +129,7 @@ pub fn decide(
                     o.verdict = Verdict::Refuted;
                 }
             }
+            mend(&mut d, base, dist, claim, prover, &refuter, &c, plan.repair);
             d.counterexample = Some(c);
         }
         Search::Differ(c) if proved => {
@@ -144,23 +145,7 @@ pub fn decide(
         Search::Differ(c) => {
             d.outcome.verdict = Verdict::Refuted;
             mark(&mut d, &c);
-            if !plan.repair.is_zero() {
-                phase("looking for a repair");
-                let found = repair::search(
-                    base,
-                    dist,
-                    claim,
-                    prover,
-                    &d.outcome,
-                    &refuter,
-                    &c,
-                    None,
-                    plan.repair,
-                );
-                (d.repairs, d.edits_tried) = (found.repairs, found.tried);
-                repair::promote(&mut d.outcome, dist, &d.repairs);
-                repair::show(&mut d.outcome, dist, found.observed);
-            }
+            mend(&mut d, base, dist, claim, prover, &refuter, &c, plan.repair);
             d.counterexample = Some(c);
         }
         Search::Agree(e) if doubted && e.samples > 0 && e.undefined == e.samples => {
@@ -202,6 +187,29 @@ pub fn decide(
         Search::Unable(e) => d.unable = Some(e),
     }
     d
+}
+
+/// Looks for repairs and puts what they or the values say first.
+fn mend(
+    d: &mut Decision,
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    prover: &scalify_prove::Options<'_>,
+    refuter: &Refuter<'_>,
+    c: &Counterexample,
+    time: Duration,
+) {
+    if time.is_zero() {
+        return;
+    }
+    if let Some(p) = prover.progress {
+        p.phase("looking for a repair", None);
+    }
+    let found = repair::search(base, dist, claim, prover, &d.outcome, refuter, c, None, time);
+    (d.repairs, d.edits_tried) = (found.repairs, found.tried);
+    repair::promote(&mut d.outcome, dist, &d.repairs);
+    repair::show(&mut d.outcome, dist, found.observed);
 }
 
 /// Outputs that differ are refuted, unless they are proved.
