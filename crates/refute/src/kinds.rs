@@ -247,6 +247,24 @@ impl Context<'_> {
         x != y && source(x) == source(y)
     }
 
+    /// Is `new` the value `old` with slices of it updated?
+    pub(crate) fn written_into(&self, old: InstrId, new: InstrId) -> bool {
+        let (mut x, mut written) = (new, false);
+        for _ in 0..16 {
+            let i = self.m.instr(x);
+            let update = matches!(i.opcode, Opcode::DynamicUpdateSlice | Opcode::Scatter);
+            let Some(&o) = i.operands.first().filter(|_| update || moves(i.opcode)) else {
+                return false;
+            };
+            written |= update;
+            if o == old {
+                return written;
+            }
+            x = o;
+        }
+        false
+    }
+
     /// Do both stand in one select as its branches?
     pub(crate) fn branches(&self, x: InstrId, y: InstrId) -> bool {
         self.users(x).into_iter().any(|u| {

@@ -153,6 +153,11 @@ pub fn search(
             proved.push(repair(&ctx, &c, &distances, None, m));
         }
     }
+    // A value rebuilt after the baseline says less than an edit in place.
+    let clear = |r: &Repair| !r.grafted && !vague(r.code);
+    if proved.first().is_some_and(|r| r.grafted) && proved.get(1).is_some_and(clear) {
+        proved.swap(0, 1);
+    }
     let mut observed = None;
     if reduced.is_none() {
         match proved.first_mut() {
@@ -262,6 +267,14 @@ fn repair(
     Repair { code: ctx.code(c), at, places, text, grade, grafted, module }
 }
 
+/// Says only that something differs.
+fn vague(code: &str) -> bool {
+    matches!(
+        code,
+        "unrelated" | "differs" | "wrong-operation" | "missing-operation" | "extra-operation"
+    )
+}
+
 /// Puts the instruction that the first repair changes first on the frontier.
 pub fn promote(outcome: &mut Outcome, dist: &Module, repairs: &[Repair]) {
     let Some(r) = repairs.first() else { return };
@@ -272,12 +285,6 @@ pub fn promote(outcome: &mut Outcome, dist: &Module, repairs: &[Repair]) {
     let (old, mut item) = take(outcome, dist, r.at, r.code);
     // A repair that only says that the operations differ leaves a name of the
     // same instruction that says more.
-    let vague = |c: &str| {
-        matches!(
-            c,
-            "unrelated" | "differs" | "wrong-operation" | "missing-operation" | "extra-operation"
-        )
-    };
     if !old || vague(item.code) || !vague(r.code) {
         item.code = r.code;
     }

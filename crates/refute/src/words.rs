@@ -12,6 +12,14 @@ impl Context<'_> {
         if let Edit::Redo { like, .. } = x.edit {
             at = like;
         }
+        if let Edit::Operand { operand, with } = x.edit {
+            // A tuple has no source line: what it holds has.
+            let i = self.m.instr(at);
+            if i.opcode == Opcode::Tuple && self.m.frames(at).is_empty() {
+                let old = i.operands.get(operand).copied();
+                return old.filter(|&o| !self.m.frames(o).is_empty()).unwrap_or(with);
+            }
+        }
         for _ in 0..4 {
             let op = self.m.instr(at).opcode;
             if !matches!(
@@ -197,6 +205,8 @@ impl Context<'_> {
                 let a = old.and_then(|&o| self.m.array(o));
                 match opcode {
                     _ if old.is_some_and(|&o| self.same_elements(o, *with)) => "wrong-layout",
+                    // What was there before something was written into it.
+                    _ if old.is_some_and(|&o| self.written_into(o, *with)) => "stale-slice",
                     _ if a.is_some_and(|a| a.dtype == DType::Pred) => "wrong-mask",
                     Opcode::And | Opcode::Or => "wrong-mask",
                     Opcode::Gather | Opcode::Scatter if *operand == 1 => "wrong-offset",
