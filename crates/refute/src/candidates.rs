@@ -508,7 +508,9 @@ impl<'a> Context<'a> {
                     }
                 }
                 if int {
-                    to.extend([(1.2, v + 1.0), (1.2, v - 1.0)]);
+                    // A loop takes a step too many or too few.
+                    let cost = if self.is_condition(c) { 0.4 } else { 1.2 };
+                    to.extend([(cost, v + 1.0), (cost, v - 1.0)]);
                 }
                 for &(t, x) in &self.constants {
                     if t == a.dtype && x != v {

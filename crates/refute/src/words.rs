@@ -302,7 +302,7 @@ impl Context<'_> {
     }
 
     /// Is the computation the condition of a loop?
-    fn is_condition(&self, c: CompId) -> bool {
+    pub(crate) fn is_condition(&self, c: CompId) -> bool {
         let mut loops = self.m.instrs.iter().filter(|i| i.opcode == Opcode::While);
         loops.any(|i| i.calls.first() == Some(&c))
     }
