@@ -177,7 +177,7 @@ impl Context<'_> {
         // Out of a loop or a call.
         let inner = self.owner[x.0 as usize] != self.m.entry;
         let reduces = |k: &InstrId| self.m.instr(*k).opcode == Opcode::AllReduce && sums(*k);
-        inner && self.m.entry_comp().instrs.iter().any(|k| reduces(k))
+        inner && self.m.entry_comp().instrs.iter().any(reduces)
     }
 
     /// Kind of the fault that an all-reduce at `at` in place of `d` mends.

@@ -330,6 +330,9 @@ impl Context<'_> {
 
     /// By the operations that only one of the programs has.
     pub(crate) fn last_resort(&self) -> Option<Observed> {
+        if self.m.instrs.len() > SMALL {
+            return None;
+        }
         let a = self.aligned.as_ref()?;
         let other = |p: &&(InstrId, InstrId)| {
             let (x, y) = (self.m.instr(p.0).opcode, self.base.instr(p.1).opcode);
@@ -340,9 +343,8 @@ impl Context<'_> {
             let y = self.base.instr(p.1);
             other(p) && !y.operands.is_empty() && y.operands.iter().all(|&o| a.has(self.base, o))
         };
-        let small = self.m.instrs.len() <= SMALL;
         let found = a.pairs.iter().find(next);
-        let &(d, b) = found.or_else(|| a.pairs.iter().find(other).filter(|_| small))?;
+        let &(d, b) = found.or_else(|| a.pairs.iter().find(other))?;
         let scalar = self.m.array(d).is_some_and(|a| a.dims.is_empty() && a.dtype.is_int());
         let code = if scalar { "wrong-offset" } else { self.apart(d, b) };
         let reason = format!(
