@@ -286,6 +286,13 @@ impl Context<'_> {
                 Opcode::Broadcast | Opcode::Reshape | Opcode::Convert if reach.len() < 8 => {
                     reach.push(u);
                 }
+                Opcode::Minimum | Opcode::Maximum | Opcode::Clamp if !float && reach.len() < 8 => {
+                    reach.push(u);
+                }
+                // Where a loop begins to count.
+                Opcode::Tuple if self.m.array(at).is_some_and(|a| a.dtype.is_int()) => {
+                    return "wrong-offset";
+                }
                 Opcode::Multiply | Opcode::Divide if float => return "wrong-scale",
                 Opcode::Add | Opcode::Subtract if !float => return "wrong-offset",
                 Opcode::Multiply | Opcode::Divide | Opcode::Remainder => return "wrong-offset",
