@@ -59,7 +59,7 @@ fn kinds(code: &str) -> &[&str] {
         "duplicate-collective" => &["duplicate-all-reduce", "wrong-kind-collective"],
         "missing-all-gather" => &["wrong-kind-collective"],
         "wrong-offset" | "wrong-mesh-axis" => &["offset"],
-        "wrong-scale" => &["scale"],
+        "wrong-scale" | "missing-factor" => &["scale"],
         "duplicated-operand" => &["duplicated-bias"],
         "wrong-layout" => &["layout", "axis-split"],
         "wrong-mask" => &["mask"],
@@ -72,6 +72,8 @@ fn kinds(code: &str) -> &[&str] {
         | "missing-operand" => &["wrong-operand"],
         "precision" => &["precision"],
         "stale-slice" => &["stale-slice"],
+        "axis-split" => &["axis-split"],
+        "wrong-kind-collective" => &["wrong-kind-collective"],
         _ => &[],
     }
 }

@@ -125,6 +125,86 @@ fn copies_are_not_summed() {
     reported("D08_gradient_of_partial", "wrong_divided", "wrong-scale");
 }
 
+/// The kind shows in what stands around the edit.
+#[test]
+fn around_an_edit() {
+    reported("B04_local_token_count", "wrong", "wrong-scale");
+    reported("G04_two_levels_of_means", "wrong_per_device", "wrong-scale");
+    reported("B04_local_token_count", "wrong_count", "missing-all-reduce");
+    reported("B25_fused_loss_gradient", "wrong_gathered", "wrong-kind-collective");
+    reported("D13_local_gradient_norm", "wrong_norms_added", "wrong-operand");
+    reported("A03_slice_before_sum", "wrong", "stale-slice");
+    reported("A06_hoisted_scaled", "wrong", "duplicated-operand");
+    reported("A32_groups_dropped", "wrong", "wrong-group");
+    reported("A29_meaning_of_groups", "wrong", "wrong-group");
+    reported("H03_causal_blocks", "wrong_other_device", "wrong-mask");
+    reported("F06_products_with_transposes", "wrong", "wrong-layout");
+}
+
+/// Blocks that leave elements out or hold some twice.
+#[test]
+fn blocks_that_make_up_no_whole() {
+    reported("C02_tokens_dropped", "wrong", "axis-split");
+    reported("C02_tokens_dropped", "wrong_clamped", "axis-split");
+    reported("C03_stale_head_count", "wrong", "axis-split");
+}
+
+#[test]
+fn masks_of_padding_indices_and_devices() {
+    reported("B17_uneven_vocabulary", "wrong", "wrong-mask");
+    reported("B17_uneven_vocabulary", "wrong_zeros", "wrong-mask");
+    reported("D04_mean_of_uneven_shards", "wrong_padding", "wrong-mask");
+    reported("C10_global_expert_ids", "wrong_no_mask", "wrong-mask");
+    reported("A08_two_cycles", "wrong", "wrong-mask");
+}
+
+/// What no edit mends is named by what is seen, and the reason says what.
+#[test]
+fn what_is_seen() {
+    for (name, file, kind, word) in [
+        ("A11_prefix_sum", "wrong", "axis-split", "of which the baseline has 8"),
+        ("A15_strided_conv", "wrong", "wrong-offset", "the window starts"),
+        ("A36_strided_slice_start", "wrong", "wrong-offset", "starts at 0"),
+        ("D03_index_of_maximum", "wrong", "wrong-reducer", "one by one, by maximum"),
+        ("E08_fused_projections", "wrong", "wrong-layout", "in another order"),
+        ("E09_norm_per_head", "wrong", "wrong-dimension", "reduces 4 elements"),
+        ("E13_order_of_tokens", "wrong", "stale-slice", "starts at"),
+        ("G04_two_levels_of_means", "wrong", "wrong-scale", "added up"),
+    ] {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/bugs").join(name);
+        let case = BugCase::read(&dir).unwrap();
+        let graph = case.graphs.iter().find(|g| g.file == format!("{file}.hlo.txt")).unwrap();
+        let load = |f: &str| module(&find(&dir, f).unwrap()).unwrap();
+        let (base, dist) = (load("base.hlo.txt"), load(&graph.file));
+        let claim = case.claim(graph).unwrap();
+        let plan = Plan { repair: Duration::from_secs(30), ..Plan::default() };
+        let d = decide(&base, &dist, &claim, &scalify_prove::Options::default(), &plan);
+        assert_eq!(d.outcome.verdict, Verdict::Refuted, "{name}");
+        let f = d.outcome.frontier.first().unwrap_or_else(|| panic!("{name}: no finding"));
+        assert_eq!(f.code, kind, "{name}: {}", f.reason);
+        assert!(f.reason.contains(word), "{name}: {}", f.reason);
+    }
+}
+
+/// Quantised by another scale: no input tells which edit mends it, but the
+/// proof goes through with one. The verdict is not changed by that.
+#[test]
+fn roundings_apart_are_mended_by_proof() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/bugs/E15_scale_per_rank");
+    let case = BugCase::read(&dir).unwrap();
+    for (file, kind) in [("wrong", "missing-all-reduce"), ("wrong_sum", "wrong-reducer")] {
+        let graph = case.graphs.iter().find(|g| g.file == format!("{file}.hlo.txt")).unwrap();
+        let load = |f: &str| module(&find(&dir, f).unwrap()).unwrap();
+        let (base, dist) = (load("base.hlo.txt"), load(&graph.file));
+        let claim = case.claim(graph).unwrap();
+        let plan = Plan { repair: Duration::from_secs(30), ..Plan::default() };
+        let d = decide(&base, &dist, &claim, &scalify_prove::Options::default(), &plan);
+        assert_eq!(d.outcome.verdict, Verdict::Unknown, "{file}");
+        assert!(d.repairs.first().is_some_and(|r| r.grade.is_some()), "{file}");
+        assert_eq!(d.outcome.frontier.first().map(|f| f.code), Some(kind), "{file}");
+    }
+}
+
 /// A program that rounds to another type is no wrong arithmetic: the finding
 /// says which operation rounds.
 #[test]

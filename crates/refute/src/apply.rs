@@ -50,14 +50,22 @@ impl Context<'_> {
                 let Attrs::Collective(a) = &mut e.m.instrs[at.0 as usize].attrs else {
                     return None;
                 };
-                if a.groups == new {
+                // Without a channel, ids are those of replicas.
+                let mode = a.channel_id.is_none() && !self.replica_mode;
+                if a.groups == new && !mode {
                     return None;
                 }
                 a.groups = new;
+                if mode {
+                    a.channel_id = Some(1);
+                    a.use_global_device_ids = true;
+                }
             }
             Edit::Reducer { op } => {
                 let old = *i.calls.first()?;
-                if m.instr(m.comp(old).root).opcode == *op {
+                let (f, r) = (m.comp(old), m.instr(m.comp(old).root));
+                let whole = r.operands.len() < 2 || r.operands[0] != r.operands[1];
+                if r.opcode == *op && whole && f.params.len() == 2 {
                     return None;
                 }
                 let f = e.reducer(*op, m.dtype(at)?)?;
@@ -279,7 +287,24 @@ impl Context<'_> {
                 e.redirect(c, at, r, &[r]);
                 e.sort(c)?;
             }
+            Edit::Along { attrs } => e.m.instrs[at.0 as usize].attrs = (**attrs).clone(),
+            Edit::Padding { dim } => {
+                let Attrs::Pad(p) = &mut e.m.instrs[at.0 as usize].attrs else { return None };
+                let p = p.get_mut(*dim)?;
+                std::mem::swap(&mut p.low, &mut p.high);
+            }
+            Edit::MaskPadding { axis, dim, size, fill } => {
+                self.mask_padding(e, at, (*axis, *dim), *size, *fill)?;
+            }
+            Edit::InRange { raw, size, dims } => self.in_range(e, at, *raw, *size, dims)?,
+            Edit::Devices { list } => self.on_devices(e, at, list)?,
             Edit::Graft { from } => self.graft(e, at, *from)?,
+            Edit::AddSpread { with, dims } => {
+                let r = self.times(e, c, at, *with, dims)?;
+                e.m.instrs[r.0.0 as usize].opcode = Opcode::Add;
+                e.redirect(c, at, r.0, &r.1);
+                e.sort(c)?;
+            }
             Edit::Times { with, dims } => {
                 let r = self.times(e, c, at, *with, dims)?;
                 e.redirect(c, at, r.0, &r.1);
@@ -327,7 +352,7 @@ impl Context<'_> {
     }
 
     /// The coordinate of the device on a mesh axis, after `after`.
-    fn coordinate(
+    pub(crate) fn coordinate(
         &self,
         e: &mut Editor,
         c: CompId,

@@ -7,6 +7,7 @@
 use crate::edit::{groups, number};
 use crate::graft::Aligned;
 use crate::joined::placings;
+use crate::masks::padded;
 use crate::varies::varies;
 use scalify_ir::attrs::{CollectiveAttrs, Comparison};
 use scalify_ir::{Attrs, CompId, DType, InstrId, Module, Opcode};
@@ -67,6 +68,9 @@ pub enum Edit {
     Shift { by: i64 },
     /// Add a value of the same shape.
     Add { with: InstrId },
+    /// Add an input that nothing uses, repeated along the dimensions that
+    /// `dims`, where its own go, leaves out.
+    AddSpread { with: InstrId, dims: Vec<i64> },
     /// Swap two operands.
     Swap,
     /// Insert collective-permutes, so many, with the pairs of the one given.
@@ -83,6 +87,19 @@ pub enum Edit {
     Start { dim: usize, start: i64 },
     /// The block that belongs to the device, in place of one slice for all.
     OwnBlock { axis: usize, dim: usize },
+    /// Other dimensions, of the same sizes, for a broadcast, reduction, dot,
+    /// iota or sort.
+    Along { attrs: Box<Attrs> },
+    /// The padding of a dimension at its other end.
+    Padding { dim: usize },
+    /// What an unevenly split input holds beyond its `size` elements along a
+    /// dimension, split over a mesh axis, replaced by a number.
+    MaskPadding { axis: usize, dim: usize, size: i64, fill: f64 },
+    /// Zeros where an index, before it is clamped, is not in `[0, size)`;
+    /// `dims`: where its dimensions go.
+    InRange { raw: InstrId, size: i64, dims: Vec<i64> },
+    /// The first branch of a select on these devices alone.
+    Devices { list: Vec<i64> },
     /// A value that the baseline has, built anew.
     Graft { from: InstrId },
 }
@@ -118,6 +135,12 @@ pub struct Context<'a> {
     pub base: &'a Module,
     /// Mesh axes (bit k: axis k) along which each value may differ.
     pub varies: Vec<u32>,
+    /// Unevenly split inputs: parameter, mesh axis, dimension, elements.
+    pub padded: Vec<(InstrId, usize, usize, i64)>,
+    /// Collectives, of all computations.
+    pub collectives: Vec<InstrId>,
+    /// Float parameters that nothing uses.
+    pub unused: Vec<InstrId>,
     /// Where the programs part; `None`: not looked for.
     pub aligned: Option<Aligned>,
 }
@@ -174,7 +197,24 @@ impl<'a> Context<'a> {
                 }
             }
         }
-        Context { m, owner, local, mesh, replica_mode, constants, base, varies, aligned: None }
+        let padded = padded(m, &mesh, p);
+        let unused = unused(m);
+        let all = (0..m.instrs.len() as u32).map(InstrId);
+        let collectives = all.filter(|&x| m.instr(x).opcode.is_collective()).collect();
+        Context {
+            m,
+            owner,
+            local,
+            mesh,
+            replica_mode,
+            constants,
+            base,
+            varies,
+            padded,
+            collectives,
+            unused,
+            aligned: None,
+        }
     }
 
     /// Mesh axes that have more than one device, as masks: each, then all,
@@ -277,6 +317,9 @@ impl<'a> Context<'a> {
                     | Edit::Graft { .. }
                     | Edit::OwnBlock { .. }
                     | Edit::Start { .. }
+                    | Edit::MaskPadding { .. }
+                    | Edit::InRange { .. }
+                    | Edit::Devices { .. }
             )
         };
         one(&x.edit) && x.also.iter().all(|(_, e)| one(e))
@@ -367,6 +410,8 @@ impl<'a> Context<'a> {
                 push(2.0 + (far / 64.0).min(1.5), Edit::Operand { operand: k, with: y });
             }
         }
+        self.masked(c, at, &mut |cost, edit| push(cost, edit));
+        self.along(at, &mut |cost, edit| push(cost, edit));
         let Some(a) = array else { return };
         let float = a.dtype.is_float();
         let int = a.dtype.is_int();
@@ -390,7 +435,10 @@ impl<'a> Context<'a> {
             let moved = if wrapped(at) { 0.6 } else { 0.0 }
                 + if reduced { 1.0 } else { 0.0 }
                 + if self.is_reduced(at, 4) { 1.6 } else { 0.0 };
-            let drops = self.later_reductions(c, at);
+            let ring = |x: &InstrId| m.instr(*x).opcode == Opcode::CollectivePermute;
+            let rings = self.collectives.iter().any(ring);
+            let mut drops = self.later_reductions(c, at);
+            drops.extend(self.other_collectives(at));
             // A sum of copies, or of what is whole, counts it once per device;
             // so does a sum that is summed over the same devices again.
             let whole = self.aligned.as_ref().is_some_and(|a| a.holds(at));
@@ -407,7 +455,8 @@ impl<'a> Context<'a> {
                     drop,
                 };
                 push(0.2 + moved, sum(false, None));
-                push(0.7 + moved, sum(true, None));
+                // A ring that sums by itself sums means too, whatever its fault.
+                push(if rings { 1.5 } else { 0.7 } + moved, sum(true, None));
                 for &x in &drops {
                     push(1.5 + moved, sum(false, Some(x)));
                 }
@@ -459,15 +508,20 @@ impl<'a> Context<'a> {
                     }
                 }
                 if int {
-                    to.extend([(1.2, v + 1.0), (1.2, v - 1.0)]);
+                    // A loop takes a step too many or too few.
+                    let cost = if self.is_condition(c) { 0.4 } else { 1.2 };
+                    to.extend([(cost, v + 1.0), (cost, v - 1.0)]);
                 }
                 for &(t, x) in &self.constants {
                     if t == a.dtype && x != v {
                         to.push((if a.dims.is_empty() { 1.4 } else { 2.0 }, x));
                     }
                 }
+                if float && self.fills(list, at) {
+                    to.extend([f64::NEG_INFINITY, 0.0, f64::INFINITY].map(|x| (1.0, x)));
+                }
                 for (cost, x) in to {
-                    if x != v && x.is_finite() {
+                    if x != v && !x.is_nan() && (x.is_finite() || cost == 1.0) {
                         push(cost, Edit::Constant { value: x });
                     }
                 }
@@ -507,6 +561,13 @@ impl<'a> Context<'a> {
                     }
                 }
             }
+            Opcode::Pad => {
+                if let Attrs::Pad(p) = &i.attrs {
+                    for dim in (0..p.len()).filter(|&k| p[k].low != p[k].high) {
+                        push(0.9, Edit::Padding { dim });
+                    }
+                }
+            }
             Opcode::Transpose => {
                 if let (Attrs::Dims(old), Some(x)) = (&i.attrs, m.array(i.operands[0])) {
                     for perm in permutations(x.dims.len()) {
@@ -523,6 +584,11 @@ impl<'a> Context<'a> {
                         if x.1 > 1 {
                             push(near(0.8), Edit::Coordinate { axis });
                         }
+                    }
+                    match i.opcode {
+                        Opcode::Remainder => push(0.9, Edit::Op { op: Opcode::Divide }),
+                        Opcode::Divide => push(0.9, Edit::Op { op: Opcode::Remainder }),
+                        _ => {}
                     }
                 }
             }
@@ -610,9 +676,14 @@ impl<'a> Context<'a> {
                 }
             }
         }
-        if local && int && plain && a.dims.is_empty() && self.is_coordinate(at, 6) {
-            for by in [1, -1] {
-                push(1.6, Edit::Shift { by });
+        if local && int && plain && a.dims.is_empty() {
+            if self.is_coordinate(at, 6) {
+                for by in [1, -1] {
+                    push(1.6, Edit::Shift { by });
+                }
+            }
+            for by in self.shifts(at) {
+                push(1.9, Edit::Shift { by });
             }
         }
         let swap = matches!(
@@ -660,6 +731,13 @@ impl<'a> Context<'a> {
                 let same = (0..a.dims.len() as i64).collect();
                 push(3.3, Edit::Times { with: y, dims: same });
             }
+            for &y in self.unused.iter().filter(|&&y| self.owner[y.0 as usize] == c) {
+                let Some(b) = m.array(y).filter(|b| b.dtype == a.dtype) else { continue };
+                for dims in placings(&b.dims, &a.dims, 2) {
+                    push(1.2, Edit::Times { with: y, dims: dims.clone() });
+                    push(1.1, Edit::AddSpread { with: y, dims });
+                }
+            }
             for (y, dims) in self.factors(list, pos, at) {
                 if i.opcode == Opcode::Add {
                     for operand in 0..2 {
@@ -681,7 +759,11 @@ impl<'a> Context<'a> {
                     from.extend(m.instr(o).operands.iter().copied());
                     for s in from {
                         self.gathers(&a, s, &mut |mask, dim| {
-                            push(1.4, Edit::Gather { source: s, mask, dim });
+                            let other = self.gathered_otherwise(at, s, mask);
+                            push(
+                                if other { 0.8 } else { 1.4 },
+                                Edit::Gather { source: s, mask, dim },
+                            );
                         });
                     }
                 }
@@ -724,12 +806,22 @@ impl<'a> Context<'a> {
         let o = m.instr(at).operands[0];
         let (Some(s), Some(from)) = (bounds(at), m.array(o)) else { return Vec::new() };
         let mut out = Vec::new();
+        // Where a loop begins: small integers of the program.
+        for k in (0..s.start.len()).filter(|&k| s.limit[k] - s.start[k] < from.dims[k]) {
+            for b in self.small_integers() {
+                let fits = b != s.start[k] && b + s.limit[k] - s.start[k] <= from.dims[k];
+                if fits && !out.contains(&(k, b)) && out.len() < 8 {
+                    out.push((k, b));
+                }
+            }
+        }
+        let most = out.len() + 8;
         for &y in list.iter().filter(|&&y| y != at && m.instr(y).operands.first() == Some(&o)) {
             let Some(t) = bounds(y) else { continue };
             for k in 0..s.start.len() {
                 for b in [t.limit[k], t.start[k]] {
                     let fits = b != s.start[k] && b + s.limit[k] - s.start[k] <= from.dims[k];
-                    if fits && !out.contains(&(k, b)) && out.len() < 8 {
+                    if fits && !out.contains(&(k, b)) && out.len() < most {
                         out.push((k, b));
                     }
                 }
@@ -763,7 +855,7 @@ impl<'a> Context<'a> {
     }
 
     /// Data movement of constants only.
-    fn is_constant(&self, x: InstrId, depth: u32) -> bool {
+    pub(crate) fn is_constant(&self, x: InstrId, depth: u32) -> bool {
         let i = self.m.instr(x);
         match i.opcode {
             Opcode::Constant | Opcode::Iota => true,
@@ -776,7 +868,7 @@ impl<'a> Context<'a> {
 
     /// True of an all-reduce, and of what is computed from one by elementwise
     /// operations: it is whole already.
-    fn is_reduced(&self, x: InstrId, depth: u32) -> bool {
+    pub(crate) fn is_reduced(&self, x: InstrId, depth: u32) -> bool {
         let i = self.m.instr(x);
         let through = i.opcode.is_unary_elementwise()
             || i.opcode.is_binary_elementwise()
@@ -819,6 +911,19 @@ impl<'a> Context<'a> {
         }
         out
     }
+}
+
+/// Float parameters of computations that run that no instruction reads.
+fn unused(m: &Module) -> Vec<InstrId> {
+    let mut read = vec![false; m.instrs.len()];
+    for i in &m.instrs {
+        i.operands.iter().for_each(|o| read[o.0 as usize] = true);
+    }
+    let all = m.comps.iter().filter(|c| c.instrs.len() > 4).flat_map(|c| &c.params);
+    all.copied()
+        .filter(|x| !read[x.0 as usize] && m.array(*x).is_some_and(|a| a.dtype.is_float()))
+        .take(8)
+        .collect()
 }
 
 fn dist_in(list: &[InstrId], a: InstrId, b: InstrId) -> usize {

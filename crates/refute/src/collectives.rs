@@ -16,6 +16,17 @@ impl Context<'_> {
             push(0.6, pairs.iter().map(|p| (p.1, p.0)).collect());
             push(0.7, completed(pairs, n, true));
             push(0.7, completed(pairs, n, false));
+            for by in 1..n.min(9) {
+                push(1.3, pairs.iter().map(|p| (p.0, (p.1 + by) % n)).collect());
+                push(1.3, pairs.iter().map(|p| ((p.0 + by) % n, p.1)).collect());
+            }
+            for k in 0..pairs.len().min(8) {
+                for j in k + 1..pairs.len().min(8) {
+                    let mut v = pairs.to_vec();
+                    (v[k].1, v[j].1) = (v[j].1, v[k].1);
+                    push(1.4, v);
+                }
+            }
         }
         // Along each axis of the mesh, and over all devices in order.
         let mut stride = n;
@@ -91,7 +102,6 @@ impl Context<'_> {
     /// Is `x`, as it is or scaled and moved, summed over the mesh axes of
     /// `mask` by one of its next users?
     pub(crate) fn summed_later(&self, c: CompId, x: InstrId, mask: u32) -> bool {
-        let groups = self.template(mask).groups;
         let list = &self.m.comp(c).instrs;
         let mut at = x;
         for _ in 0..6 {
@@ -99,19 +109,46 @@ impl Context<'_> {
             let (Some(&u), None) = (users.next(), users.next()) else { return false };
             let i = self.m.instr(u);
             match &i.attrs {
-                Attrs::Collective(a) if i.opcode == Opcode::AllReduce => return a.groups == groups,
+                Attrs::Collective(a) if i.opcode == Opcode::AllReduce => {
+                    return self.covers(&a.groups, mask);
+                }
                 _ => {}
             }
             let linear = matches!(
                 i.opcode,
-                Opcode::Multiply | Opcode::Reshape | Opcode::Transpose | Opcode::Convert
-            ) || i.opcode == Opcode::Divide && i.operands[0] == at;
+                Opcode::Multiply
+                    | Opcode::Reshape
+                    | Opcode::Transpose
+                    | Opcode::Convert
+                    | Opcode::Reduce
+                    | Opcode::Dot
+            ) || i.opcode == Opcode::Divide && i.operands[0] == at
+                || i.opcode == Opcode::Select && i.operands[0] != at;
             if !linear || i.operands.iter().filter(|&&o| o == at).count() > 1 {
                 return false;
             }
             at = u;
         }
         false
+    }
+
+    /// Collectives of another kind on `x` that keep its sizes: a sum may be
+    /// meant.
+    pub(crate) fn other_collectives(&self, x: InstrId) -> Vec<InstrId> {
+        let kind = |u: &InstrId| {
+            let op = self.m.instr(*u).opcode;
+            let moved = matches!(
+                op,
+                Opcode::CollectivePermute | Opcode::AllToAll | Opcode::CollectiveBroadcast
+            );
+            moved && self.m.shape(*u).same(self.m.shape(x))
+        };
+        self.collectives
+            .iter()
+            .copied()
+            .filter(|u| self.m.instr(*u).operands[..] == [x])
+            .filter(kind)
+            .collect()
     }
 
     /// All-reduces that use `x` through a few instructions.

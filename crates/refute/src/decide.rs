@@ -161,6 +161,7 @@ fn beyond(
                     o.verdict = Verdict::Refuted;
                 }
             }
+            mend(&mut d, base, dist, claim, prover, &refuter, &c, kept, plan.repair);
             d.counterexample = Some(c);
         }
         Search::Differ(c) if proved => {
@@ -176,22 +177,7 @@ fn beyond(
         Search::Differ(c) => {
             d.outcome.verdict = Verdict::Refuted;
             mark(&mut d, &c);
-            if !plan.repair.is_zero() {
-                phase("looking for a repair");
-                (d.repairs, d.edits_tried) = repair::search(
-                    base,
-                    dist,
-                    claim,
-                    prover,
-                    &d.outcome,
-                    &refuter,
-                    &c,
-                    None,
-                    kept,
-                    plan.repair,
-                );
-                repair::promote(&mut d.outcome, dist, &d.repairs);
-            }
+            mend(&mut d, base, dist, claim, prover, &refuter, &c, kept, plan.repair);
             d.counterexample = Some(c);
         }
         Search::Agree(e) if doubted && e.samples > 0 && e.undefined == e.samples => {
@@ -210,12 +196,54 @@ fn beyond(
         Search::Agree(e) => {
             if !proved && e.samples > 0 {
                 rounding::name(&mut d.outcome, base, dist);
+                if let Some(by) = refuter.rounded_apart() {
+                    rounding::apart(&mut d.outcome, base, dist, by);
+                    if !plan.repair.is_zero() {
+                        phase("looking for a repair");
+                        let (c, o) = (claim, &d.outcome);
+                        d.repairs = repair::by_proof(
+                            base,
+                            dist,
+                            c,
+                            prover,
+                            o,
+                            refuter.problem(),
+                            plan.repair,
+                        );
+                        repair::promote(&mut d.outcome, dist, &d.repairs);
+                    }
+                }
             }
             d.evidence = Some(e);
         }
         Search::Unable(e) => d.unable = Some(e),
     }
     d
+}
+
+/// Looks for repairs and puts what they or the values say first.
+fn mend(
+    d: &mut Decision,
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    prover: &scalify_prove::Options<'_>,
+    refuter: &Refuter<'_>,
+    c: &Counterexample,
+    kept: &mut Kept<'_>,
+    time: Duration,
+) {
+    if time.is_zero() {
+        return;
+    }
+    if let Some(p) = prover.progress {
+        p.phase("looking for a repair", None);
+    }
+    let o = &d.outcome;
+    let found = repair::search(base, dist, claim, prover, o, refuter, c, None, kept, time);
+    (d.repairs, d.edits_tried) = (found.repairs, found.tried);
+    repair::promote(&mut d.outcome, dist, &d.repairs);
+    repair::show(&mut d.outcome, dist, found.observed);
 }
 
 /// Outputs that differ are refuted, unless they are proved.
@@ -252,7 +280,7 @@ fn one_output(
         "the programs are too big to evaluate as a whole: only what the output that differs is computed from was".to_owned(),
     );
     if !plan.repair.is_zero() {
-        (d.repairs, d.edits_tried) = repair::search(
+        let found = repair::search(
             base,
             dist,
             claim,
@@ -264,6 +292,7 @@ fn one_output(
             kept,
             plan.repair,
         );
+        (d.repairs, d.edits_tried) = (found.repairs, found.tried);
         repair::promote(&mut d.outcome, dist, &d.repairs);
     }
     drop(refuter);
@@ -304,7 +333,7 @@ fn nearest(
     let Search::Differ(c) = refuter.search() else { return false };
     let time = (plan.repair / 2).max(Duration::from_secs(1));
     let o = &d.outcome;
-    let (repairs, tried) =
+    let repair::Found { repairs, tried, .. } =
         repair::search(base, dist, claim, prover, o, &refuter, &c, Some(&r), kept, time);
     d.edits_tried = tried;
     if !repairs.iter().any(|r| r.grade.is_some()) {
@@ -357,7 +386,7 @@ fn reduced(
     match refuter.search() {
         Search::Differ(c) => {
             let time = plan.repair.max(Duration::from_secs(1));
-            let (repairs, tried) = {
+            let repair::Found { repairs, tried, .. } = {
                 let o = &d.outcome;
                 repair::search(base, dist, claim, prover, o, &refuter, &c, Some(&r), kept, time)
             };

@@ -186,3 +186,29 @@ pub fn dist_within(
     let args = dist_arguments(m, p, placements, x).ok_or_else(no_fit)?;
     execute(m, args, topology(m, p, p.devices as usize), accumulate, limits, steps)
 }
+
+/// As [`dist`], in `f64`; shows every value: device, instruction, value.
+///
+/// # Errors
+/// As [`run`].
+pub fn dist_traced(
+    m: &Module,
+    p: &Problem,
+    placements: &[Option<Placement>],
+    x: &Inputs,
+    limits: RunLimits,
+    see: &mut dyn FnMut(usize, scalify_ir::InstrId, &Value),
+) -> Result<(), RunError> {
+    let args = dist_arguments(m, p, placements, x).ok_or_else(no_fit)?;
+    let (replicas, partitions) = topology(m, p, p.devices as usize);
+    let options = RunOptions {
+        replicas,
+        partitions,
+        memory_limit: limits.memory,
+        time_limit: Some(limits.time),
+        accumulate: Accumulate::F64,
+        trace: Some(see),
+        ..Default::default()
+    };
+    run(m, None, &args, options).map(|_| ())
+}

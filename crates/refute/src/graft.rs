@@ -28,6 +28,8 @@ pub struct Aligned {
     anchors: FxHashMap<InstrId, Vec<InstrId>>,
     /// Distributed values among those.
     known: FxHashSet<InstrId>,
+    /// Bodies of loops that stand for each other, distributed and baseline.
+    loops: Vec<(CompId, CompId)>,
 }
 
 /// A program with its calls seen through.
@@ -87,6 +89,20 @@ impl<'a> View<'a> {
         x
     }
 
+    /// For an element of the result of a loop: the body and what the body
+    /// computes for it.
+    fn carried(&self, x: InstrId) -> Option<(CompId, InstrId)> {
+        let i = self.m.instr(x);
+        let (Attrs::TupleIndex(k), Opcode::GetTupleElement) = (&i.attrs, i.opcode) else {
+            return None;
+        };
+        let w = self.m.instr(*i.operands.first()?);
+        let body = *w.calls.get(1).filter(|_| w.opcode == Opcode::While)?;
+        let root = self.m.instr(self.m.comp(body).root);
+        let of = root.operands.get(*k as usize).filter(|_| root.opcode == Opcode::Tuple);
+        Some((body, *of?))
+    }
+
     /// As [`View::source`], one level: tuples of tuples are left alone.
     fn source_of_tuple(&self, x: InstrId) -> InstrId {
         let i = self.m.instr(x);
@@ -140,6 +156,12 @@ impl Aligned {
                     a.pairs.push((d, b));
                 }
             }
+            if let (Some(p), Some(q)) = (dv.carried(d), bv.carried(b)) {
+                if !a.loops.contains(&(p.0, q.0)) {
+                    a.loops.push((p.0, q.0));
+                }
+                work.push((p.1, q.1, 0));
+            }
             if a.known.contains(&d) {
                 // Another baseline value: a wrong operand.
                 continue;
@@ -167,6 +189,16 @@ impl Aligned {
             }
         }
         a
+    }
+
+    /// Does a distributed value hold this baseline value?
+    pub(crate) fn same(&self, d: InstrId, b: InstrId) -> bool {
+        self.anchors.get(&b).is_some_and(|v| v.contains(&d))
+    }
+
+    /// Does a distributed value hold a baseline value, constants aside?
+    pub(crate) fn has(&self, base: &Module, b: InstrId) -> bool {
+        self.anchors.contains_key(&b) || base.instr(b).opcode == Opcode::Constant
     }
 
     /// Does a distributed value hold a baseline value, or a block of one?
@@ -257,6 +289,9 @@ impl Copying<'_, '_> {
         if let Some(&y) = self.a.anchors.get(&b).and_then(|v| v.iter().find(fits)) {
             return Some(y);
         }
+        if let Some(y) = self.in_loop(b, home, want.as_deref()) {
+            return Some(y);
+        }
         let key = (b, want.clone());
         if let Some(&x) = self.done.get(&key) {
             return Some(x);
@@ -264,6 +299,29 @@ impl Copying<'_, '_> {
         let x = self.copy(b, want)?;
         self.done.insert(key, x);
         Some(x)
+    }
+
+    /// What a loop carries as the baseline's loop carries `b`.
+    fn in_loop(&self, b: InstrId, home: CompId, want: Option<&[i64]>) -> Option<InstrId> {
+        let i = self.base.m.instr(b);
+        let (Attrs::TupleIndex(k), Some(&p)) = (&i.attrs, i.operands.first()) else { return None };
+        let body = self.base.owner.get(p.0 as usize)?;
+        if self.base.m.instr(p).opcode != Opcode::Parameter
+            || !self.a.loops.contains(&(home, *body))
+        {
+            return None;
+        }
+        let now = &self.e.m;
+        let list = &now.comp(self.e.now(home)).instrs;
+        list.iter().copied().find(|&y| {
+            let j = now.instr(y);
+            let from = j.operands.first().map(|&o| now.instr(o).opcode);
+            let (Some(a), Some(c)) = (now.array(y), self.base.m.array(b)) else { return false };
+            j.attrs == Attrs::TupleIndex(*k)
+                && from == Some(Opcode::Parameter)
+                && a.dtype == c.dtype
+                && want.is_none_or(|w| a.dims[..] == *w)
+        })
     }
 
     fn copy(&mut self, b: InstrId, want: Option<Vec<i64>>) -> Option<InstrId> {
@@ -445,6 +503,23 @@ impl Context<'_> {
         if both.is_empty() {
             return self.same_operations(a, &dv, &bv, at, from);
         }
+        let moved = |o: &Opcode| matches!(o, Opcode::Reshape | Opcode::Bitcast | Opcode::Copy);
+        if both.iter().all(moved) && mine.iter().any(is_indexed) {
+            // The same slice or update of a value of other sizes.
+            return "wrong-offset";
+        }
+        if self.spread_apart(&dv, at, &bv, from) {
+            return "wrong-dimension";
+        }
+        let chosen = both.iter().any(|o| matches!(o, Opcode::Select | Opcode::Compare));
+        if chosen && !positional(&dv, at) && !positional(&bv, from) {
+            // Cases of values are no mask of positions.
+            return match (extra.is_empty(), missing.is_empty()) {
+                (true, _) => "missing-operation",
+                (_, true) => "extra-operation",
+                _ => "wrong-operation",
+            };
+        }
         let id = |o: &Opcode| matches!(o, Opcode::PartitionId | Opcode::ReplicaId);
         if both.iter().any(id) {
             let mask = self.m.dtype(at) == Some(DType::Pred);
@@ -455,6 +530,29 @@ impl Context<'_> {
             (_, true) => "extra-operation",
             _ => "wrong-operation",
         })
+    }
+
+    /// Do the two values repeat something along other dimensions?
+    fn spread_apart(&self, dv: &View<'_>, at: InstrId, bv: &View<'_>, from: InstrId) -> bool {
+        let spread = |v: &View<'_>, x: InstrId| {
+            let (mut list, mut out) = (vec![x], Vec::new());
+            for k in 0..64 {
+                let Some(&x) = list.get(k) else { break };
+                let i = v.m.instr(v.source(x));
+                if let (Attrs::Dims(d), Opcode::Broadcast) = (&i.attrs, i.opcode) {
+                    let rank = v.m.array(v.source(x)).map_or(0, |a| a.dims.len());
+                    let dims: Vec<i64> = d.iter().copied().collect();
+                    if !d.is_empty() && !out.contains(&(rank, dims.clone())) {
+                        out.push((rank, dims));
+                    }
+                }
+                list.extend(i.operands.iter().copied());
+            }
+            out.sort();
+            out
+        };
+        let (d, b) = (spread(dv, at), spread(bv, from));
+        d.len() == b.len() && d != b && d.iter().zip(&b).all(|(x, y)| x.0 == y.0)
     }
 
     /// Two dense constants with the same elements in another order.
@@ -503,6 +601,11 @@ impl Context<'_> {
             let (x, y) = (self.m.instr(d), self.base.instr(b));
             if x.opcode != y.opcode {
                 let both = [x.opcode, y.opcode];
+                let along = |o: &Opcode| matches!(o, Opcode::Reduce | Opcode::ReduceWindow);
+                if both.contains(&Opcode::Transpose) && both.iter().any(along) {
+                    // Moved behind a transpose with its dimensions unchanged.
+                    return "wrong-dimension";
+                }
                 let own = both.iter().find_map(|&o| of_opcodes(&[o]));
                 return window.unwrap_or(own.unwrap_or("wrong-operand"));
             }
@@ -529,6 +632,32 @@ impl Context<'_> {
     }
 }
 
+/// Is a select here made by positions, devices or given truth values?
+fn positional(v: &View<'_>, x: InstrId) -> bool {
+    let mut list = vec![x];
+    for k in 0..128 {
+        let Some(&x) = list.get(k) else { break };
+        let i = v.m.instr(v.source(x));
+        let given = i.opcode == Opcode::Parameter && v.m.dtype(v.source(x)) == Some(DType::Pred);
+        let by = matches!(i.opcode, Opcode::Iota | Opcode::PartitionId | Opcode::ReplicaId);
+        let fill = match &i.attrs {
+            Attrs::Constant(l) => number(l).is_some_and(f64::is_infinite),
+            _ => false,
+        };
+        if given || by || fill {
+            return true;
+        }
+        list.extend(i.operands.iter().filter(|o| !list.contains(o)).copied().collect::<Vec<_>>());
+    }
+    false
+}
+
+/// Takes elements from a place or puts them there.
+fn is_indexed(o: &Opcode) -> bool {
+    use Opcode::*;
+    matches!(o, Slice | DynamicSlice | DynamicUpdateSlice | Gather | Scatter)
+}
+
 /// Kind of a fault by the operations that one side has and the other has not.
 pub(crate) fn of_opcodes(ops: &[Opcode]) -> Option<&'static str> {
     use Opcode::*;
@@ -546,11 +675,10 @@ pub(crate) fn of_opcodes(ops: &[Opcode]) -> Option<&'static str> {
     {
         return Some("wrong-scale");
     }
-    let moves = any(|o| matches!(o, Slice | DynamicSlice | Pad | Clamp | Iota));
-    if moves
-        && all(|o| {
-            matches!(o, Slice | DynamicSlice | Pad | Clamp | Iota | Add | Subtract | Reshape)
-        })
+    let place =
+        |o: &Opcode| matches!(o, Slice | DynamicSlice | DynamicUpdateSlice | Pad | Clamp | Iota);
+    if ops.iter().any(place)
+        && ops.iter().all(|o| place(o) || matches!(o, Add | Subtract | Reshape))
     {
         return Some("wrong-offset");
     }

@@ -143,6 +143,7 @@ impl Context<'_> {
                 | Edit::Add { .. }
                 | Edit::Exchange { .. }
                 | Edit::Times { .. }
+                | Edit::AddSpread { .. }
                 | Edit::Graft { .. } => continue,
                 Edit::Permute { .. } => "permute".to_owned(),
                 Edit::Rotate { .. } => "rotate".to_owned(),

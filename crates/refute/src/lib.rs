@@ -6,7 +6,9 @@
 //!
 //! **What may not live here:** file formats, rendering, laws of the prover.
 
+mod along;
 pub mod apply;
+mod blocks;
 pub mod candidates;
 pub mod collectives;
 pub mod compare;
@@ -18,6 +20,10 @@ pub mod evaluate;
 pub mod flat;
 pub mod graft;
 pub mod joined;
+mod kinds;
+mod masks;
+pub mod observe;
+mod parted;
 pub mod place;
 pub mod random;
 pub mod repair;

@@ -6,6 +6,7 @@
 
 use crate::candidates::{Candidate, Context, Edit};
 use crate::graft::Aligned;
+use crate::observe::{Observed, exchanged, in_other_order, observe, undefined};
 use crate::search::{Counterexample, Refuter};
 use crate::shrink::Reduced;
 use scalify_claim::Claim;
@@ -32,6 +33,8 @@ pub struct Repair {
     /// Grade of the proof with it; `None`: it agrees on the inputs tried but
     /// is not proved, and may only point at the fault.
     pub grade: Option<Grade>,
+    /// A value of the baseline is built anew.
+    pub grafted: bool,
     /// The repaired module.
     pub module: Module,
 }
@@ -45,11 +48,21 @@ const MANY: usize = 10_000;
 /// in place of distributed ones.
 const FEW: usize = 6_000;
 
+/// What a search for repairs found.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// The proved ones, else one that agrees on all inputs tried.
+    pub repairs: Vec<Repair>,
+    /// Edits evaluated.
+    pub tried: usize,
+    /// What else shows the kind of the fault.
+    pub observed: Option<Observed>,
+}
+
 /// With `reduced`, `refuter` and `example` are those of the reduced pair;
 /// edits are evaluated there and proved for the given one.
 ///
-/// Tries repairs until the time is over: the proved ones, else one that agrees
-/// on all inputs tried; and how many edits were evaluated.
+/// Tries repairs until the time is over.
 pub fn search(
     base: &Module,
     dist: &Module,
@@ -61,7 +74,7 @@ pub fn search(
     reduced: Option<&Reduced>,
     kept: &mut Kept<'_>,
     time: Duration,
-) -> (Vec<Repair>, usize) {
+) -> Found {
     let mut tried = 0;
     let start = Instant::now();
     let p = refuter.problem();
@@ -86,7 +99,7 @@ pub fn search(
         suspects.push((dist.entry_comp().root, 0.0));
     }
     let Some(trial) = refuter.trial(example, if small.is_some() { 0 } else { 2 }) else {
-        return (Vec::new(), 0);
+        return Found::default();
     };
     let sizes = reduced.is_some_and(|r| r.smaller);
     let mut proved: Vec<Repair> = Vec::new();
@@ -148,7 +161,85 @@ pub fn search(
             proved.push(repair(&ctx, &c, &distances, None, m));
         }
     }
-    (proved, tried)
+    // A value rebuilt after the baseline says less than an edit in place.
+    let clear = |r: &Repair| !r.grafted && !vague(r.code);
+    if proved.first().is_some_and(|r| r.grafted) && proved.get(1).is_some_and(clear) {
+        proved.swap(0, 1);
+    }
+    let mut observed = None;
+    if reduced.is_none() {
+        match proved.first_mut() {
+            None => {
+                let outputs: Vec<InstrId> = outcome.outputs.iter().map(|o| o.dist).collect();
+                observed = observe(&ctx, &outputs, refuter, example);
+            }
+            // A value rebuilt after the baseline says little of the fault.
+            Some(r) if r.grafted => {
+                if let Some(x) = undefined(&ctx, refuter, example) {
+                    r.code = x.code;
+                } else if let Some(s) = refuter.sides(example) {
+                    // Blocks cut or put by device are at another place.
+                    let placed = r.code == "wrong-offset" && exchanged(&s);
+                    if in_other_order(&s) && !placed {
+                        r.code = "wrong-layout";
+                    }
+                }
+            }
+            Some(_) => {}
+        }
+    }
+    Found { repairs: proved, tried, observed }
+}
+
+/// Edits of collectives that are tried without an input that tells them apart.
+const BLIND: usize = 48;
+
+/// The first edit of a collective with which the proof goes through, where
+/// the programs differ by nothing but what they round: no input tells which.
+pub fn by_proof(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    prover: &scalify_prove::Options<'_>,
+    outcome: &Outcome,
+    p: &scalify_prove::problem::Problem,
+    time: Duration,
+) -> Vec<Repair> {
+    let start = Instant::now();
+    if base.instrs.len() + dist.instrs.len() > FEW {
+        return Vec::new();
+    }
+    let ctx = Context::new(dist, base, p);
+    let suspects: Vec<(InstrId, f64)> = (outcome.frontier.iter().take(4).map(|f| f.instr))
+        .enumerate()
+        .map(|(k, x)| (x, 0.7 * k as f64))
+        .collect();
+    let collective = |c: &Candidate| {
+        matches!(
+            c.edit,
+            Edit::AllReduce { .. }
+                | Edit::Drop
+                | Edit::Groups { .. }
+                | Edit::Reducer { .. }
+                | Edit::Redo { .. }
+                | Edit::Pairs { .. }
+        )
+    };
+    let distances = ctx.distances(&suspects);
+    let all = ctx.candidates(&suspects, f64::INFINITY);
+    for c in all.iter().filter(|c| collective(c)).take(BLIND) {
+        let left = time.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            break;
+        }
+        let Some(m) = ctx.apply(c) else { continue };
+        let o = scalify_prove::Options { time_limit: Some(left), progress: None, ..*prover };
+        let out = scalify_prove::verify(base, &m, claim, &o);
+        if out.verdict == Verdict::Proved {
+            return vec![repair(&ctx, c, &distances, out.grade, m)];
+        }
+    }
+    Vec::new()
 }
 
 fn repair(
@@ -168,6 +259,11 @@ fn repair(
         text += &format!(", {place} {}", ctx.name(u));
         places.push(u);
     }
+    if let Edit::AllReduce { mask, drop: None, .. } = c.edit {
+        if let Some(cut) = ctx.cut_after(c.at, mask) {
+            text += &format!(", or a reduce-scatter in place of {}", ctx.name(cut));
+        }
+    }
     if let Edit::Permute { like, .. } | Edit::Rotate { like } = c.edit {
         places.push(like);
     }
@@ -175,7 +271,16 @@ fn repair(
         text += &format!(", as by {}", ctx.name(l));
         places.push(l);
     }
-    Repair { code: ctx.code(c), at, places, text, grade, module }
+    let grafted = matches!(c.edit, Edit::Graft { .. });
+    Repair { code: ctx.code(c), at, places, text, grade, grafted, module }
+}
+
+/// Says only that something differs.
+fn vague(code: &str) -> bool {
+    matches!(
+        code,
+        "unrelated" | "differs" | "wrong-operation" | "missing-operation" | "extra-operation"
+    )
 }
 
 /// Puts the instruction that the first repair changes first on the frontier.
@@ -185,33 +290,59 @@ pub fn promote(outcome: &mut Outcome, dist: &Module, repairs: &[Repair]) {
         Some(_) => format!("with {} the outputs are PROVED equal", r.text),
         None => format!("with {} the outputs agree on all inputs tried", r.text),
     };
-    let old = outcome.frontier.iter().position(|f| f.instr == r.at);
-    let mut item = match old {
-        Some(k) => outcome.frontier.remove(k),
-        None => FrontierItem {
-            instr: r.at,
-            code: r.code,
-            reason: String::new(),
-            expected: None,
-            frames: frames(dist, r.at),
-            operands: dist.instr(r.at).operands.iter().map(|&o| (o, None)).collect(),
-            counterpart: None,
-            reaches: (0..outcome.outputs.len()).collect(),
-        },
-    };
+    let (old, mut item) = take(outcome, dist, r.at, r.code);
     // A repair that only says that the operations differ leaves a name of the
     // same instruction that says more.
-    let vague = |c: &str| {
-        matches!(
-            c,
-            "unrelated" | "differs" | "wrong-operation" | "missing-operation" | "extra-operation"
-        )
-    };
-    if old.is_none() || vague(item.code) || !vague(r.code) {
+    if !old || vague(item.code) || !vague(r.code) {
         item.code = r.code;
     }
     item.reason = reason;
     item.expected = Some(r.text.clone());
+    outcome.frontier.insert(0, item);
+}
+
+/// The finding at an instruction, taken off the frontier, or a new one; true
+/// if there was one.
+fn take(
+    outcome: &mut Outcome,
+    dist: &Module,
+    at: InstrId,
+    code: &'static str,
+) -> (bool, FrontierItem) {
+    match outcome.frontier.iter().position(|f| f.instr == at) {
+        Some(k) => (true, outcome.frontier.remove(k)),
+        None => {
+            let item = FrontierItem {
+                instr: at,
+                code,
+                reason: String::new(),
+                expected: None,
+                frames: frames(dist, at),
+                operands: dist.instr(at).operands.iter().map(|&o| (o, None)).collect(),
+                counterpart: None,
+                reaches: (0..outcome.outputs.len()).collect(),
+            };
+            (false, item)
+        }
+    }
+}
+
+/// Puts what was observed first on the frontier.
+pub fn show(outcome: &mut Outcome, dist: &Module, observed: Option<Observed>) {
+    let Some(x) = observed else { return };
+    // What the prover related says more than where the programs part.
+    let named = |f: &FrontierItem| {
+        let open = matches!(f.code, "unrelated" | "differs" | "not-lifted");
+        !(open || f.code == "wrong-layout" && !x.vague)
+    };
+    if outcome.frontier.first().is_some_and(named) {
+        return;
+    }
+    let (_, mut item) = take(outcome, dist, x.at, x.code);
+    item.code = x.code;
+    item.reason = x.reason;
+    item.expected = None;
+    item.counterpart = x.counterpart.or(item.counterpart);
     outcome.frontier.insert(0, item);
 }
 

@@ -46,3 +46,18 @@ pub(crate) fn name(outcome: &mut Outcome, base: &Module, dist: &Module) {
         }
     }
 }
+
+/// As [`name`], where both programs round, but other values: in their own
+/// types the outputs differ by `by` of their size.
+pub(crate) fn apart(outcome: &mut Outcome, base: &Module, dist: &Module, by: f64) {
+    let (b, d) = (narrow(base), narrow(dist));
+    let Some((op, t)) = d.iter().find(|x| b.contains(x)) else { return };
+    if let Some(f) = outcome.frontier.first_mut() {
+        if matches!(f.code, "unrelated" | "differs") {
+            f.code = "precision";
+            f.reason = format!(
+                "equal on all inputs tried where nothing is rounded, but {by:.0e} apart in their own types: other values are rounded by {op} in {t}"
+            );
+        }
+    }
+}

@@ -4,6 +4,7 @@ use crate::compare::{self, bounds, differs, numbers, rms};
 use crate::cut::Cut;
 use crate::domain::{self, Domain, Profile};
 use crate::evaluate::{self, Inputs, Results, RunLimits};
+use crate::observe::Side;
 use crate::place;
 use crate::random::Random;
 use scalify_claim::{Claim, Placement};
@@ -166,6 +167,9 @@ pub(crate) fn volume(m: &Module) -> f64 {
 /// Elements over all instructions and devices above which a program is not
 /// evaluated as it stands.
 pub(crate) const MAX_VOLUME: f64 = 4e8;
+
+/// Values of outputs, over all devices, that are kept to be looked at.
+const MANY_VALUES: f64 = 4e6;
 
 /// Further draws where integers are inputs, and the time after which there are
 /// none.
@@ -786,6 +790,75 @@ impl Refuter<'_> {
     /// The problem.
     pub fn problem(&self) -> &Problem {
         self.p
+    }
+
+    /// How far apart outputs are in the programs' own types, of their size,
+    /// if by more than a thousand roundings of the output's type.
+    pub(crate) fn rounded_apart(&self) -> Option<f64> {
+        let x = self.draw(Profile::Normal, &mut Random::new(self.options.seed ^ 0x0b5e))?;
+        let l = self.layouts.first()?;
+        let base = self.run_base(&x, Accumulate::Plain).ok()?;
+        let dist = self.run_dist(l, &x, &base, Accumulate::Plain).ok()?;
+        let mut most: Option<f64> = None;
+        for (k, (shape, placements)) in self.outputs.iter().enumerate() {
+            let Some(bits) = shape.dtype.mantissa_bits().filter(|_| shape.dtype.is_float()) else {
+                continue;
+            };
+            let q = placements.first().filter(|q| !q.is_replicated());
+            for d in 0..self.p.devices as usize {
+                let e = numbers(self.expected(&base, d, k)?);
+                let a = numbers(dist.get(d)?.get(k)?);
+                let scale = rms(e.iter().copied());
+                for (l, g) in place::positions(&shape.dims, q, d as u32)? {
+                    let by = (a.get(l)? - e.get(g)?).abs() / scale;
+                    if by > 1e3 * 0.5f64.powi(bits as i32 + 1) && most.is_none_or(|m| by > m) {
+                        most = Some(by);
+                    }
+                }
+            }
+        }
+        most.filter(|m| m.is_finite())
+    }
+
+    /// The distributed program.
+    pub(crate) fn dist_module(&self) -> &Module {
+        self.dist
+    }
+
+    /// All outputs of both programs on one normal draw, split as in `c`; on
+    /// the draw of `c` if they do not differ there.
+    pub(crate) fn sides(&self, c: &Counterexample) -> Option<Vec<Side>> {
+        let size = |a: &ArrayShape| a.dims.iter().map(|&d| d as f64).product::<f64>();
+        let all: f64 = self.outputs.iter().map(|o| size(&o.0)).sum();
+        if all * self.p.devices as f64 > MANY_VALUES {
+            return None;
+        }
+        let x = self.draw(Profile::Normal, &mut Random::new(self.options.seed ^ 0x0b5e))?;
+        let s = self.sides_on(&x, c)?;
+        if s.iter().any(Side::differs) { Some(s) } else { self.sides_on(&c.drawn, c) }
+    }
+
+    fn sides_on(&self, x: &Inputs, c: &Counterexample) -> Option<Vec<Side>> {
+        let l = Layouts { inputs: c.placements.clone() };
+        let wide = self.run_base(x, Accumulate::F64).ok()?;
+        let got = self.run_dist(&l, x, &wide, Accumulate::F64).ok()?;
+        let mut out = Vec::new();
+        for (k, (shape, placements)) in self.outputs.iter().enumerate() {
+            let q = placements.first().filter(|q| !q.is_replicated());
+            let w = compare::width(shape.dtype);
+            let mut s = Side { output: k, expected: Vec::new(), actual: Vec::new() };
+            for d in 0..self.p.devices as usize {
+                let e = numbers(self.expected(&wide, d, k)?);
+                let a = numbers(got.get(d)?.get(k)?);
+                let at = place::positions(&shape.dims, q, d as u32)?;
+                let each =
+                    || at.iter().flat_map(|x| (0..w).map(move |c| (x.0 * w + c, x.1 * w + c)));
+                s.expected.push(each().map(|x| e.get(x.1).copied()).collect::<Option<_>>()?);
+                s.actual.push(each().map(|x| a.get(x.0).copied()).collect::<Option<_>>()?);
+            }
+            out.push(s);
+        }
+        Some(out)
     }
 
     /// Prepares the trial of edits on the inputs of a counterexample and on

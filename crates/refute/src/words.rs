@@ -3,7 +3,7 @@
 use crate::candidates::{Candidate, Context, Edit};
 use crate::edit::number;
 use crate::graft::of_opcodes;
-use scalify_ir::{Attrs, CompId, DType, InstrId, Module, Opcode};
+use scalify_ir::{Attrs, CompId, DType, InstrId, Module, Opcode, ReplicaGroups};
 
 impl Context<'_> {
     /// The instruction to show for an edit: of a constant, the nearest use.
@@ -11,6 +11,14 @@ impl Context<'_> {
         let mut at = x.at;
         if let Edit::Redo { like, .. } = x.edit {
             at = like;
+        }
+        if let Edit::Operand { operand, with } = x.edit {
+            // A tuple has no source line: what it holds has.
+            let i = self.m.instr(at);
+            if i.opcode == Opcode::Tuple && self.m.frames(at).is_empty() {
+                let old = i.operands.get(operand).copied();
+                return old.filter(|&o| !self.m.frames(o).is_empty()).unwrap_or(with);
+            }
         }
         for _ in 0..4 {
             let op = self.m.instr(at).opcode;
@@ -117,6 +125,7 @@ impl Context<'_> {
                 | Edit::Shift { .. }
                 | Edit::Relayout { .. }
                 | Edit::Add { .. }
+                | Edit::AddSpread { .. }
                 | Edit::Permute { .. }
                 | Edit::Times { .. }
                 | Edit::Coordinate { .. }
@@ -125,20 +134,51 @@ impl Context<'_> {
 
     /// Kind of the fault that an edit mends.
     pub fn code(&self, x: &Candidate) -> &'static str {
+        self.split_code(x, self.edit_code(x))
+    }
+
+    fn edit_code(&self, x: &Candidate) -> &'static str {
         let opcode = self.m.instr(x.at).opcode;
         match &x.edit {
             Edit::AllReduce { drop: Some(d), .. } if self.added_between(x.at, *d) => {
                 "duplicated-operand"
             }
-            Edit::AllReduce { drop: Some(_), .. } => "misplaced-all-reduce",
-            Edit::AllReduce { .. } => "missing-all-reduce",
+            Edit::AllReduce { drop: Some(d), .. }
+                if self.m.instr(*d).opcode != Opcode::AllReduce =>
+            {
+                "wrong-kind-collective"
+            }
+            Edit::AllReduce { drop: Some(d), .. } if self.m.instr(*d).operands[..] == [x.at] => {
+                "wrong-reducer"
+            }
+            Edit::AllReduce { drop: Some(d), .. } => self.moved_code(x.at, *d),
+            Edit::AllReduce { mask, mean, .. } => self.sum_code(x, *mask, *mean),
+            // Left empty, groups mean everyone.
+            Edit::Drop
+                if matches!(&self.m.instr(x.at).attrs, Attrs::Collective(a)
+                    if matches!(&a.groups, ReplicaGroups::List(g) if g.is_empty()))
+                    && opcode != Opcode::CollectivePermute =>
+            {
+                "wrong-group"
+            }
             Edit::Drop => "duplicate-collective",
             Edit::Groups { .. } => "wrong-group",
             Edit::Reducer { .. } => "wrong-reducer",
-            Edit::Redo { .. } => "wrong-dimension",
+            // A transpose of the baseline is gone.
+            Edit::Along { .. } if opcode == Opcode::Dot && self.transposes_lost() => "wrong-layout",
+            Edit::Redo { .. } | Edit::Along { .. } => "wrong-dimension",
+            Edit::Gather { source, mask, .. } if self.gathered_otherwise(x.at, *source, *mask) => {
+                "wrong-group"
+            }
+            Edit::Gather { source, .. } if self.gathered_moved(x.at, *source) => "wrong-layout",
+            // Blocks put in place by device and summed.
+            Edit::Gather { .. } if self.sums_blocks(x.at) => "wrong-offset",
             Edit::Gather { .. } => "missing-all-gather",
             Edit::Use { .. } => of_opcodes(&[opcode]).unwrap_or("extra-operation"),
             Edit::Graft { from } => self.apart(x.at, *from),
+            Edit::Exchange { with } if self.branches(x.at, *with) => "wrong-mask",
+            // Parts joined in another order.
+            Edit::Exchange { with } if self.joined(x.at, *with) => "wrong-layout",
             Edit::Exchange { .. } => "wrong-operand",
             Edit::Reorder { .. } if self.m.dtype(x.at).is_some_and(|d| d.is_int()) => {
                 "wrong-offset"
@@ -146,6 +186,7 @@ impl Context<'_> {
             Edit::Reorder { .. } => "wrong-operand",
             Edit::TransposeAfter { .. } => "wrong-layout",
             Edit::Pairs { .. } => "wrong-permute",
+            Edit::Scale { factor } if self.copies_summed(x.at, *factor) => "duplicated-operand",
             Edit::Scale { .. } => "wrong-scale",
             Edit::ScaleOperand { .. } => "duplicated-operand",
             Edit::Constant { .. } => self.constant_code(x.at),
@@ -159,26 +200,51 @@ impl Context<'_> {
             Edit::TransposeBefore { .. } | Edit::Permutation { .. } | Edit::Relayout { .. } => {
                 "wrong-layout"
             }
-            Edit::Operand { operand, .. } => {
+            Edit::Operand { operand, with } => {
                 let old = self.m.instr(x.at).operands.get(*operand);
                 let a = old.and_then(|&o| self.m.array(o));
                 match opcode {
+                    _ if old.is_some_and(|&o| self.same_elements(o, *with)) => "wrong-layout",
+                    // What was there before something was written into it.
+                    _ if old.is_some_and(|&o| self.written_into(o, *with)) => "stale-slice",
                     _ if a.is_some_and(|a| a.dtype == DType::Pred) => "wrong-mask",
                     Opcode::And | Opcode::Or => "wrong-mask",
+                    Opcode::Gather | Opcode::Scatter if *operand == 1 => "wrong-offset",
+                    // A number too much was added.
+                    _ if old.is_some_and(|&o| {
+                        let i = self.m.instr(o);
+                        let sum = matches!(i.opcode, Opcode::Add | Opcode::Subtract);
+                        sum && i.operands.contains(with)
+                    }) && a.is_some_and(|a| a.dtype.is_int()) =>
+                    {
+                        "wrong-offset"
+                    }
                     _ if a.is_some_and(|a| a.dtype.is_int() && a.dims.is_empty()) => "wrong-offset",
+                    Opcode::Concatenate if self.m.instr(x.at).operands.contains(with) => {
+                        "wrong-layout"
+                    }
                     Opcode::DynamicUpdateSlice => "stale-slice",
                     _ => "wrong-operand",
                 }
             }
             Edit::OwnBlock { .. } => "stale-slice",
-            Edit::Start { .. } => "wrong-offset",
+            Edit::Start { .. } | Edit::Padding { .. } => "wrong-offset",
+            Edit::MaskPadding { .. } | Edit::InRange { .. } | Edit::Devices { .. } => "wrong-mask",
             Edit::Swap => "wrong-operand",
+            Edit::Op { .. } if self.m.dtype(x.at).is_some_and(|d| d.is_int()) => "wrong-offset",
             Edit::Op { .. } => "wrong-operation",
+            Edit::Direction { .. } if self.is_condition(self.owner[x.at.0 as usize]) => {
+                "wrong-trip-count"
+            }
             Edit::Direction { .. } => "wrong-mask",
             Edit::Coordinate { .. } => "wrong-mesh-axis",
             Edit::Offset { .. } | Edit::Shift { .. } => "wrong-offset",
-            Edit::Add { .. } => "missing-operand",
+            Edit::Add { .. } | Edit::AddSpread { .. } => "missing-operand",
             Edit::Permute { .. } | Edit::Rotate { .. } => "missing-collective-permute",
+            Edit::Times { with, .. } if self.unused.contains(with) => {
+                let scalar = self.m.array(*with).is_some_and(|a| a.dims.is_empty());
+                if scalar { "wrong-scale" } else { "missing-operand" }
+            }
             Edit::Times { .. } | Edit::TimesOperand { .. } => "missing-factor",
         }
     }
@@ -220,8 +286,17 @@ impl Context<'_> {
                 Opcode::Broadcast | Opcode::Reshape | Opcode::Convert if reach.len() < 8 => {
                     reach.push(u);
                 }
+                Opcode::Minimum | Opcode::Maximum | Opcode::Clamp if !float && reach.len() < 8 => {
+                    reach.push(u);
+                }
+                // Where a loop begins to count.
+                Opcode::Tuple if self.m.array(at).is_some_and(|a| a.dtype.is_int()) => {
+                    return "wrong-offset";
+                }
                 Opcode::Multiply | Opcode::Divide if float => return "wrong-scale",
                 Opcode::Add | Opcode::Subtract if !float => return "wrong-offset",
+                Opcode::Multiply | Opcode::Divide | Opcode::Remainder => return "wrong-offset",
+                Opcode::Select => return "wrong-mask",
                 Opcode::DynamicSlice | Opcode::DynamicUpdateSlice => return "wrong-offset",
                 Opcode::Compare if self.is_condition(self.owner[at.0 as usize]) => {
                     return "wrong-trip-count";
@@ -234,7 +309,7 @@ impl Context<'_> {
     }
 
     /// Is the computation the condition of a loop?
-    fn is_condition(&self, c: CompId) -> bool {
+    pub(crate) fn is_condition(&self, c: CompId) -> bool {
         let mut loops = self.m.instrs.iter().filter(|i| i.opcode == Opcode::While);
         loops.any(|i| i.calls.first() == Some(&c))
     }
@@ -266,7 +341,9 @@ impl Context<'_> {
                 t
             }
             Edit::Drop => format!("{} {at} left out", m.instr(x.at).opcode),
-            Edit::Groups { mask } => format!("{at} over {}", self.axes(*mask)),
+            Edit::Groups { mask } => {
+                format!("{at} over {}{}", self.axes(*mask), self.axes_apart(x.at, *mask))
+            }
             Edit::Reducer { op } => format!("{op} as the reducer of {at}"),
             Edit::Redo { like, dim, .. } => {
                 format!("{} along dimension {dim} in place of {at}", name(*like))
@@ -314,6 +391,21 @@ impl Context<'_> {
                 "the device's own block along {} of dimension {dim} in place of {at}",
                 self.mesh[*axis].0
             ),
+            Edit::Along { attrs } => format!("{} in {at}", self.along_text(attrs)),
+            Edit::Padding { dim } => {
+                format!("the padding of dimension {dim} at the other end in {at}")
+            }
+            Edit::MaskPadding { dim, size, fill, .. } => {
+                format!("the padding of dimension {dim} of {at}, from {size} on, set to {fill}")
+            }
+            Edit::InRange { raw, size, .. } => {
+                format!("0 where {} is outside of [0, {size}) in {at}", name(*raw))
+            }
+            Edit::Devices { list } => {
+                let d: Vec<String> = list.iter().map(i64::to_string).collect();
+                let first = m.instr(x.at).operands.get(1).copied().unwrap_or(x.at);
+                format!("{} on devices {} alone in {at}", name(first), d.join(", "))
+            }
             Edit::Op { op } => format!("{op} in place of {at}"),
             Edit::Direction { dir } => format!("direction {dir:?} in {at}").to_lowercase(),
             Edit::Coordinate { axis } => {
@@ -323,6 +415,9 @@ impl Context<'_> {
                 format!("{stride} times the coordinate on {} added to {at}", self.mesh[*axis].0)
             }
             Edit::Add { with } => format!("{} added to {at}", name(*with)),
+            Edit::AddSpread { with, .. } => {
+                format!("{}, which nothing uses, added to {at}", name(*with))
+            }
             Edit::Swap => format!("the operands of {at} swapped"),
             Edit::Permute { like, times } => {
                 let other = |e: &Edit| matches!(e, Edit::Permute { times: t, .. } if t != times);

@@ -165,6 +165,32 @@ fn describe(code: &str) -> String {
             "A value of the distributed program could not be related to the baseline"
         }
         "differs" => "The outputs of the two programs differ on a counterexample",
+        "duplicate-collective" => "A collective is applied once more than it should",
+        "missing-all-gather" => "A device's block is used where the whole value is needed",
+        "missing-collective-permute" => "A value does not travel along the ring with the others",
+        "wrong-kind-collective" => "A collective of another kind is needed here",
+        "misplaced-all-reduce" => "The all-reduce belongs before or behind other operations",
+        "wrong-group" => "A collective runs over other devices than it should",
+        "wrong-reducer" => "Devices or elements are combined by another operation than they should",
+        "wrong-permute" => "Blocks are sent to other devices than they should",
+        "wrong-mesh-axis" => "The coordinate of the device on another mesh axis is taken",
+        "wrong-dimension" => {
+            "An operation or a collective runs along another dimension than it should"
+        }
+        "axis-split" => "The blocks of the devices do not make up the whole dimension",
+        "wrong-offset" => {
+            "A slice, an update, an index or a window starts elsewhere than it should"
+        }
+        "wrong-mask" => "Other elements are masked than should be",
+        "stale-slice" => "An old block, or that of another device, is used or kept",
+        "precision" => "The programs compute the same function, but round it differently",
+        "duplicated-operand" => "A bias or residual is summed once per device",
+        "wrong-operand" => "Another value is used than should be",
+        "missing-operand" => "An input is not used where it should be",
+        "missing-factor" => "A sum lacks the factor that its terms have",
+        "missing-operation" => "An operation of the baseline is missing",
+        "extra-operation" => "An operation that the baseline does not have",
+        "wrong-trip-count" => "A loop takes another number of steps than it should",
         "wrong-layout" => "A value is laid out over the mesh in another way than its users assume",
         "wrong-scale" => "A value is a multiple of the baseline's value",
         "not-lifted" => "An operation is not understood by the prover",

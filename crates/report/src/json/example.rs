@@ -216,10 +216,10 @@ pub(super) fn repairs<'a>(s: &Subject<'a>) -> Vec<Repair<'a>> {
     s.decision.repairs.iter().map(one).collect()
 }
 
-/// Code of the kind of fault: of the likeliest repair, else of the first
-/// frontier item; null if unknown.
+/// Code of the kind of fault: of the first frontier item, to which repairs
+/// were promoted, else of the likeliest repair; null if unknown.
 pub(super) fn kind(s: &Subject<'_>) -> Option<&'static str> {
     let repair = s.decision.repairs.first().map(|r| r.code);
     let item = s.decision.outcome.frontier.first().map(|f| f.code);
-    repair.or(item).filter(|c| *c != "unrelated")
+    item.filter(|c| *c != "unrelated").or(repair).filter(|c| *c != "unrelated")
 }
