@@ -1,5 +1,6 @@
 //! One pass over a pair of tensors, in blocks, by several workers.
 
+use crate::ahead::Ahead;
 use crate::decode::{CHUNK, Chunk, Pair, Ulps, limits, parts, values};
 use crate::hist::{Histogram, Table};
 use crate::kernel::{self, Params, Partial, Sums};
@@ -100,33 +101,50 @@ pub fn measure(expected: &Tensor, actual: &Tensor, o: &Options) -> Result<Metric
     Ok(m)
 }
 
-/// Hands blocks `(first element, bytes, bytes)` to workers until there are
-/// none; the first error ends it.
+/// Bytes of each tensor mapped at a time.
+const WINDOW: u64 = 1 << 21;
+
+/// Hands runs of whole blocks (the last one may be shorter) to workers until
+/// there are none, as first element, bytes of both, and "mapped?"; the first
+/// error ends it.
 pub(crate) fn scan<W: Send>(
     expected: &Tensor,
     actual: &Tensor,
     threads: usize,
     new: impl Fn(bool) -> W + Sync,
-    block: impl Fn(&mut W, u64, &[u8], &[u8]) -> Result<(), TensorError> + Sync,
+    block: impl Fn(&mut W, u64, &[u8], &[u8], bool) -> Result<(), TensorError> + Sync,
 ) -> Result<Vec<W>, TensorError> {
     let len = expected.len();
     let blocks = len.div_ceil(BLOCK as u64);
+    let bytes = expected.dtype().literal_bytes().max(actual.dtype().literal_bytes()) as u64;
+    // Enough runs to keep all workers busy to the end.
+    let run = (WINDOW / (BLOCK as u64 * bytes)).min(blocks / (4 * threads.max(1) as u64)).max(1);
     let next = AtomicU64::new(0);
     let error = Mutex::new(None);
     let work = || {
         let mut w = new(blocks <= 1);
         let (mut be, mut ba) = (Vec::new(), Vec::new());
         loop {
-            let b = next.fetch_add(1, Ordering::Relaxed);
+            let b = next.fetch_add(run, Ordering::Relaxed);
             if b >= blocks {
                 return w;
             }
             let at = b * BLOCK as u64;
-            let n = (len - at).min(BLOCK as u64) as usize;
-            let done = expected
-                .read(at, n, &mut be)
-                .and_then(|e| block(&mut w, at, e, actual.read(at, n, &mut ba)?));
-            if let Err(e) = done {
+            let n = (len - at).min(run * BLOCK as u64) as usize;
+            let mut all = || -> Result<(), TensorError> {
+                if let (Some(e), Some(a)) = (expected.map(at, n), actual.map(at, n)) {
+                    block(&mut w, at, e.bytes(), a.bytes(), true)?;
+                    e.check()?;
+                    return a.check();
+                }
+                for at in (at..at + n as u64).step_by(BLOCK) {
+                    let n = (len - at).min(BLOCK as u64) as usize;
+                    let (e, a) = (expected.read(at, n, &mut be)?, actual.read(at, n, &mut ba)?);
+                    block(&mut w, at, e, a, false)?;
+                }
+                Ok(())
+            };
+            if let Err(e) = all() {
                 next.store(blocks, Ordering::Relaxed);
                 error.lock().unwrap_or_else(|p| p.into_inner()).get_or_insert(e);
                 return w;
@@ -234,7 +252,7 @@ impl<'a> Worker<'a> {
             near: None,
             limits: Limits::new(p),
             levels: Box::new(Levels::new()),
-            table: Table::new(small),
+            table: Table::new(small, near::fraction(pair.e)),
             sums: Vec::new(),
             t: Partial::default(),
             rel: Max::default(),
@@ -248,24 +266,40 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn block(&mut self, at: u64, e: &[u8], a: &[u8]) -> Result<(), TensorError> {
+    fn block(&mut self, at: u64, e: &[u8], a: &[u8], mapped: bool) -> Result<(), TensorError> {
         let (se, sa) = (self.pair.e.literal_bytes(), self.pair.a.literal_bytes());
         let mut sums = Sums::default();
-        for (i, (e, a)) in e.chunks(CHUNK * se).zip(a.chunks(CHUNK * sa)).enumerate() {
-            let part = self.chunk(at + (i * CHUNK) as u64, e, a, e.len() / se)?;
-            sums.abs += part.abs;
-            sums.square += part.square;
-            sums.e2 += part.e2;
-            sums.a2 += part.a2;
-            sums.ea += part.ea;
-            sums.rel += part.rel;
+        let n = e.len() / se;
+        for from in (0..n).step_by(CHUNK) {
+            let part = |b, size: usize, from: usize| -> &[u8] {
+                let to = (from + CHUNK).min(n) * size;
+                <[u8]>::get(b, from * size..to).unwrap_or_default()
+            };
+            let mut ahead = Ahead::default();
+            if mapped {
+                ahead = Ahead::new(part(e, se, from + CHUNK), part(a, sa, from + CHUNK));
+            }
+            let here = at + from as u64;
+            let (x, y) = (part(e, se, from), part(a, sa, from));
+            sums.add(&self.chunk(here, x, y, x.len() / se, &mut ahead)?);
+            let end = from + CHUNK;
+            if end.is_multiple_of(BLOCK) || end >= n {
+                let first = here - here % BLOCK as u64;
+                self.sums.push((first, std::mem::take(&mut sums)));
+            }
         }
-        self.sums.push((at, sums));
         Ok(())
     }
 
     /// Handles full chunks whose values are near one another.
-    fn near(&mut self, at: u64, e: &[u8], a: &[u8], equal: bool) -> Option<Sums> {
+    fn near(
+        &mut self,
+        at: u64,
+        e: &[u8],
+        a: &[u8],
+        equal: bool,
+        ahead: &mut Ahead,
+    ) -> Option<Sums> {
         let t = self.pair.e;
         if t != self.pair.a || !near::handles(t) || e.len() != CHUNK * t.literal_bytes() {
             return None;
@@ -275,9 +309,9 @@ impl<'a> Worker<'a> {
         }
         let mut c = self.near.take().unwrap_or_else(Near::new);
         let found = if equal {
-            c.equal(t, e, self.limits)
+            near::equal(t, e, self.limits)
         } else {
-            c.run(t, e, a, self.p, self.limits, self.rel.size)
+            c.run(t, e, a, self.p, self.limits, self.rel.size, ahead)
         };
         if let Some(found) = found {
             self.s.finite += CHUNK as u64;
@@ -287,16 +321,29 @@ impl<'a> Worker<'a> {
             if equal {
                 self.table.add_zeros(CHUNK);
             } else {
-                self.near_pairs(at, e, a, &c, found);
+                self.near_pairs(at, e, a, &c, found, ahead);
             }
         }
         self.near = Some(c);
         found.map(|f| f.sums)
     }
 
-    fn near_pairs(&mut self, at: u64, e: &[u8], a: &[u8], c: &Near, found: Found) {
+    fn near_pairs(
+        &mut self,
+        at: u64,
+        e: &[u8],
+        a: &[u8],
+        c: &Near,
+        found: Found,
+        ahead: &mut Ahead,
+    ) {
         let t = self.pair.e;
-        self.table.add_near(&c.keys[..c.held]);
+        if found.close {
+            self.table.add_short(&c.short[..c.held], ahead);
+        } else {
+            self.table.add_near(&c.keys[..c.held]);
+            self.levels.add(c, found.max_ulp);
+        }
         self.table.add_zeros(CHUNK - c.held);
         let max_abs = found.max_abs as f64;
         self.t.max_abs = self.t.max_abs.max(max_abs);
@@ -327,7 +374,6 @@ impl<'a> Worker<'a> {
             self.t.not_allclose += close;
             self.t.not_xla += xla;
         }
-        self.levels.add(t, c, found.max_ulp);
         // Other limits are read off the counts.
         if found.max_ulp as u64 > self.o.ulp && !self.o.ulp.wrapping_add(1).is_power_of_two() {
             self.over += near::over(t, e, a, self.o.ulp as u32);
@@ -339,10 +385,17 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn chunk(&mut self, at: u64, e: &[u8], a: &[u8], n: usize) -> Result<Sums, TensorError> {
+    fn chunk(
+        &mut self,
+        at: u64,
+        e: &[u8],
+        a: &[u8],
+        n: usize,
+        ahead: &mut Ahead,
+    ) -> Result<Sums, TensorError> {
         // Most of two runs of one program is bitwise equal.
         let equal = e == a;
-        if let Some(sums) = self.near(at, e, a, equal) {
+        if let Some(sums) = self.near(at, e, a, equal, ahead) {
             return Ok(sums);
         }
         if equal && self.pair.e == self.pair.a && !self.pair.complex && self.o.bound.is_none() {
@@ -548,7 +601,15 @@ impl Exact {
 
 impl Gathered {
     fn take(&mut self, mut w: Worker, keep: usize) {
-        for (k, n) in w.levels.bins().into_iter().enumerate() {
+        let mut bins = w.levels.bins();
+        let mut more = 0;
+        let by_cell = w.table.take_levels();
+        for (k, n) in by_cell.into_iter().enumerate().rev() {
+            let crossing = w.near.as_ref().map_or(0, |c| c.levels[k]);
+            more += n as i64 + crossing;
+            bins[k] += more as u64;
+        }
+        for (k, n) in bins.into_iter().enumerate() {
             w.bins[k] += n;
             if w.o.ulp.checked_add(1) == Some(1 << k) {
                 w.over += n;

@@ -25,6 +25,17 @@ pub(crate) struct Sums {
     pub(crate) rel: f64,
 }
 
+impl Sums {
+    pub(crate) fn add(&mut self, o: &Sums) {
+        self.abs += o.abs;
+        self.square += o.square;
+        self.e2 += o.e2;
+        self.a2 += o.a2;
+        self.ea += o.ea;
+        self.rel += o.rel;
+    }
+}
+
 /// Result of a chunk.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Partial {

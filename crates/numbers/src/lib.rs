@@ -7,6 +7,7 @@
 //!
 //! **What may not:** file formats (`scalify-tensors`), programs.
 
+mod ahead;
 pub mod compare;
 pub mod criteria;
 mod decode;

@@ -159,7 +159,7 @@ fn narrow(
             .collect();
         (Chunk::new(), seen)
     };
-    let block = |w: &mut (Box<Chunk>, Vec<Seen>), _, be: &[u8], ba: &[u8]| {
+    let block = |w: &mut (Box<Chunk>, Vec<Seen>), _, be: &[u8], ba: &[u8], _| {
         let (se, sa) = (e.dtype().literal_bytes(), a.dtype().literal_bytes());
         let mut flags = [0u8; CHUNK];
         for (x, y) in be.chunks(CHUNK * se).zip(ba.chunks(CHUNK * sa)) {
