@@ -250,7 +250,7 @@ impl<'a> Worker<'a> {
             bound: Vec::new(),
             bounds: [0.0; CHUNK],
             near: None,
-            limits: Limits::new(p),
+            limits: Limits::new(pair.e, p),
             levels: Box::new(Levels::new()),
             table: Table::new(small, near::fraction(pair.e)),
             sums: Vec::new(),
@@ -340,6 +340,7 @@ impl<'a> Worker<'a> {
         let t = self.pair.e;
         if found.close {
             self.table.add_short(&c.short[..c.held], ahead);
+            ahead.part(1);
         } else {
             self.table.add_near(&c.keys[..c.held]);
             self.levels.add(c, found.max_ulp);

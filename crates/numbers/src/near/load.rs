@@ -4,24 +4,24 @@ use super::{Look, Near};
 use crate::decode::CHUNK;
 use crate::hist;
 use multiversion::multiversion;
-use multiversion::target::selected_target;
 use scalify_ir::DType;
 
 const ABS: u32 = 0x7fff_ffff;
 
-const ABS16: u16 = 0x7fff;
+pub(super) const ABS16: u16 = 0x7fff;
 
 /// Arrays with room behind for a whole vector.
 pub(super) const ROOM: usize = CHUNK + 16;
 
 macro_rules! look {
     ($name:ident, $t:ty, $n:literal, $abs:expr) => {
-        /// Looks at both sides.
+        /// Looks at both sides. `limit` is in bits.
         #[multiversion(targets(
             "x86_64+avx512f+avx512vl+avx512dq+avx512bw+avx512cd+fma",
             "x86_64+avx2+fma"
         ))]
-        pub(super) fn $name(e: &[[u8; $n]; CHUNK], a: &[[u8; $n]; CHUNK]) -> Look {
+        pub(super) fn $name(e: &[[u8; $n]; CHUNK], a: &[[u8; $n]; CHUNK], limit: u32) -> Look {
+            let (limit, mut above) = (limit as $t, 0 as $t);
             let (mut hi, mut lo, mut differ, mut ulp) = (0 as $t, <$t>::MAX, 0 as $t, 0 as $t);
             let (mut unequal, mut min) = (0 as $t, <$t>::MAX);
             for i in 0..CHUNK {
@@ -35,6 +35,7 @@ macro_rules! look {
                 let u = most - least;
                 ulp = ulp.max(u);
                 unequal += (u != 0) as $t;
+                above += (mx > limit) as $t;
             }
             Look {
                 hi: hi as u32,
@@ -43,6 +44,7 @@ macro_rules! look {
                 differ: differ as u32,
                 ulp: ulp as u32,
                 unequal: unequal as u32,
+                above: above as u32,
             }
         }
     };
@@ -58,15 +60,23 @@ macro_rules! look_one {
             "x86_64+avx512f+avx512vl+avx512dq+avx512bw+avx512cd+fma",
             "x86_64+avx2+fma"
         ))]
-        pub(super) fn $name(e: &[[u8; $n]; CHUNK]) -> Look {
+        pub(super) fn $name(e: &[[u8; $n]; CHUNK], limit: u32) -> Look {
             let (mut hi, mut lo, mut min) = (0 as $t, <$t>::MAX, <$t>::MAX);
+            let (limit, mut above) = (limit as $t, 0 as $t);
             for x in e {
                 let x = <$t>::from_le_bytes(*x) & $abs;
                 hi = hi.max(x);
                 min = min.min(x);
+                above += (x > limit) as $t;
                 lo = lo.min(x.wrapping_sub(1));
             }
-            Look { hi: hi as u32, lo: lo as u32, min: min as u32, ..Look::default() }
+            Look {
+                hi: hi as u32,
+                lo: lo as u32,
+                min: min as u32,
+                above: above as u32,
+                ..Look::default()
+            }
         }
     };
 }
@@ -97,20 +107,20 @@ spread!(spread16, u16, 2, ABS16);
 
 /// A finite `f16` without sign that is zero or normal.
 #[inline(always)]
-fn half(x: u32) -> f32 {
+pub(super) fn half(x: u32) -> f32 {
     f32::from_bits(x << 13) * f32::from_bits((127 + 112) << 23)
 }
 
 /// Any finite `f16` without sign; denormals go through integers, since to
 /// multiply denormals of `f32` is slow.
 #[inline(always)]
-fn any_half(x: u32) -> f32 {
+pub(super) fn any_half(x: u32) -> f32 {
     let small = x as i32 as f32 * f32::from_bits((127 - 24) << 23);
     if x < 0x400 { small } else { f32::from_bits((x << 13) + (112 << 23)) }
 }
 
 #[inline(always)]
-fn brain(x: u32) -> f32 {
+pub(super) fn brain(x: u32) -> f32 {
     f32::from_bits(x << 16)
 }
 
@@ -166,47 +176,6 @@ pub(super) fn values(t: DType, c: &mut Near, close: bool, max_rel: f32) -> Most 
     }
 }
 
-/// Sum of squares of one side.
-macro_rules! squares {
-    ($name:ident, $t:ty, $n:literal, $value:expr) => {
-        #[multiversion(targets(
-            "x86_64+avx512f+avx512vl+avx512dq+avx512bw+avx512cd+fma",
-            "x86_64+avx2+fma"
-        ))]
-        fn $name(e: &[[u8; $n]; CHUNK]) -> f64 {
-            const FMA: bool = selected_target!().supports_feature_str("fma");
-            const N: usize = 32;
-            let value = $value;
-            let mut acc = [0.0f64; N];
-            for e in e.as_chunks::<N>().0 {
-                for l in 0..N {
-                    let x: f32 = value(<$t>::from_le_bytes(e[l]));
-                    let x = x as f64;
-                    acc[l] = if FMA { x.mul_add(x, acc[l]) } else { x * x + acc[l] };
-                }
-            }
-            super::sums::fold(acc, |a, b| a + b)
-        }
-    };
-}
-
-squares!(squares_f32, u32, 4, f32::from_bits);
-squares!(squares_bf16, u16, 2, |x: u16| brain(x as u32));
-squares!(squares_f16, u16, 2, |x: u16| half((x & ABS16) as u32));
-squares!(squares_any_f16, u16, 2, |x: u16| any_half((x & ABS16) as u32));
-
-/// Sum of the squares of a side; `close`: no `f16` denormals.
-pub(super) fn squares(t: DType, e: &[u8], close: bool) -> f64 {
-    let (narrow, wide) = (e.as_chunks::<2>().0.first_chunk(), e.as_chunks::<4>().0.first_chunk());
-    match (t, narrow, wide) {
-        (DType::F32, _, Some(e)) => squares_f32(e),
-        (DType::Bf16, Some(e), _) => squares_bf16(e),
-        (_, Some(e), _) if close => squares_f16(e),
-        (_, Some(e), _) => squares_any_f16(e),
-        _ => 0.0,
-    }
-}
-
 /// The value of bits without sign.
 pub(super) fn value(t: DType, x: u32) -> f32 {
     match t {
@@ -220,40 +189,6 @@ pub(super) fn value(t: DType, x: u32) -> f32 {
 pub(super) fn denormals(e: &[u8]) -> u64 {
     let m = e.as_chunks::<2>().0.iter().map(|x| u16::from_le_bytes(*x) & ABS16);
     m.fold(0, |n, x| n + (x.wrapping_sub(1) < 0x3ff) as u64)
-}
-
-/// How many values of one side exceed a limit that is not negative.
-macro_rules! above {
-    ($name:ident, $t:ty, $n:literal, $value:expr) => {
-        #[multiversion(targets(
-            "x86_64+avx512f+avx512vl+avx512dq+avx512bw+avx512cd+fma",
-            "x86_64+avx2+fma"
-        ))]
-        fn $name(e: &[[u8; $n]; CHUNK], limit: f32) -> u64 {
-            let value = $value;
-            let mut n = 0u32;
-            for x in e {
-                let x: f32 = value(<$t>::from_le_bytes(*x));
-                n += (x > limit) as u32;
-            }
-            n as u64
-        }
-    };
-}
-
-above!(above_f32, u32, 4, |x: u32| f32::from_bits(x & ABS));
-above!(above_bf16, u16, 2, |x: u16| brain((x & ABS16) as u32));
-above!(above_f16, u16, 2, |x: u16| any_half((x & ABS16) as u32));
-
-/// How many expected values exceed a limit that is not negative.
-pub(super) fn above(t: DType, e: &[u8], limit: f32) -> u64 {
-    let (narrow, wide) = (e.as_chunks::<2>().0.first_chunk(), e.as_chunks::<4>().0.first_chunk());
-    match (t, narrow, wide) {
-        (DType::F32, _, Some(e)) => above_f32(e, limit),
-        (DType::Bf16, Some(e), _) => above_bf16(e, limit),
-        (_, Some(e), _) => above_f16(e, limit),
-        _ => 0,
-    }
 }
 
 /// Marks pairs held of which the exponents differ.

@@ -11,6 +11,7 @@
 mod levels;
 mod load;
 mod pack;
+mod squares;
 mod sums;
 
 use crate::ahead::Ahead;
@@ -79,6 +80,8 @@ struct Look {
     ulp: u32,
     /// Pairs that are not equal.
     unequal: u32,
+    /// Expected values above `atol`.
+    above: u32,
 }
 
 /// Result of a chunk.
@@ -111,8 +114,10 @@ pub(crate) fn fraction(t: DType) -> u32 {
 /// Thresholds in `f32`, none above what it stands for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Largest `f32` that is not above `atol`.
+    /// Largest `f32` that is not above `atol`, and bits of the largest value
+    /// of the type.
     above: f32,
+    bits: u32,
     atol: f32,
     rtol: f32,
 }
@@ -124,8 +129,20 @@ fn below(x: f64) -> f32 {
 }
 
 impl Limits {
-    pub(crate) fn new(p: Params) -> Limits {
-        Limits { above: below(p.atol), atol: below(p.atol * MARGIN), rtol: below(p.rtol * MARGIN) }
+    pub(crate) fn new(t: DType, p: Params) -> Limits {
+        let above = below(p.atol);
+        let bits = match Kind::of(t) {
+            Some(k) if t != DType::F32 => {
+                let (mut low, mut high) = (0, k.infinity + 1);
+                while high - low > 1 {
+                    let x = low.midpoint(high);
+                    *(if load::value(t, x) <= above { &mut low } else { &mut high }) = x;
+                }
+                low
+            }
+            _ => above.to_bits(),
+        };
+        Limits { above, bits, atol: below(p.atol * MARGIN), rtol: below(p.rtol * MARGIN) }
     }
 }
 
@@ -143,15 +160,6 @@ fn far(c: &Near, l: Limits) -> bool {
         far = far.max(over.to_bits() as i32);
     }
     far > 0
-}
-
-/// How many expected values held exceed a limit.
-#[multiversion(targets(
-    "x86_64+avx512f+avx512vl+avx512dq+avx512bw+avx512cd+fma",
-    "x86_64+avx2+fma"
-))]
-fn above(c: &Near, limit: f32) -> u64 {
-    c.e[..c.held].iter().fold(0u32, |n, &e| n + (e > limit) as u32) as u64
 }
 
 /// What a type has.
@@ -235,12 +243,12 @@ impl Near {
         let kind = Kind::of(t)?;
         let look = if t == DType::F32 {
             let (e, a) = (e.as_chunks().0.first_chunk()?, a.as_chunks().0.first_chunk()?);
-            load::look32(e, a)
+            load::look32(e, a, l.bits)
         } else {
             let (e, a) = (e.as_chunks().0.first_chunk()?, a.as_chunks().0.first_chunk()?);
-            load::look16(e, a)
+            load::look16(e, a, l.bits)
         };
-        ahead.part(16);
+        ahead.part(8);
         if look.hi >= kind.infinity
             || look.lo < kind.least
             || look.ulp >> kind.bits != 0
@@ -256,8 +264,8 @@ impl Near {
         let sparse = close && look.unequal <= SPARSE;
         let mut whole = 0.0;
         if sparse {
-            whole = load::squares(t, e, close);
-            ahead.part(8);
+            whole = squares::squares(t, e, close);
+            ahead.part(4);
         }
         if t == DType::F32 {
             let (e, a) = (e.as_chunks().0.first_chunk()?, a.as_chunks().0.first_chunk()?);
@@ -288,11 +296,7 @@ impl Near {
             ..Found::default()
         };
         ahead.part(8);
-        found.rel_count = match (masked, sparse) {
-            (false, _) => CHUNK as u64,
-            (true, true) => load::above(t, e, l.above),
-            (true, false) => above(self, l.above),
-        };
+        found.rel_count = look.above as u64;
         if sparse {
             let s = &mut found.sums;
             s.e2 = whole;
@@ -330,19 +334,18 @@ impl Near {
 pub(crate) fn equal(t: DType, e: &[u8], l: Limits) -> Option<Found> {
     let kind = Kind::of(t)?;
     let k = if t == DType::F32 {
-        load::one32(e.as_chunks().0.first_chunk()?)
+        load::one32(e.as_chunks().0.first_chunk()?, l.bits)
     } else {
-        load::one16(e.as_chunks().0.first_chunk()?)
+        load::one16(e.as_chunks().0.first_chunk()?, l.bits)
     };
     let normal = 1u32 << kind.bits;
     let close = k.lo >= normal - 1;
     if k.hi >= kind.infinity || !(close || t == DType::F16) {
         return None;
     }
-    let e2 = load::squares(t, e, close);
-    let all = load::value(t, k.min) > l.above;
+    let e2 = squares::squares(t, e, close);
     let mut found = Found {
-        rel_count: if all { CHUNK as u64 } else { load::above(t, e, l.above) },
+        rel_count: k.above as u64,
         sums: Sums { e2, a2: e2, ea: e2, ..Sums::default() },
         ..Found::default()
     };

@@ -28,16 +28,22 @@ struct Kept<'a> {
     index: &'a mut [u32; ROOM],
 }
 
+const fn sign_mask<const N: usize>() -> u32 {
+    u32::MAX >> (33 - 8 * N)
+}
+
+/// Bits without sign.
+#[inline(always)]
+fn word<const N: usize>(b: &[u8; N]) -> u32 {
+    b.iter().rev().fold(0u32, |w, &b| w << 8 | b as u32) & sign_mask::<N>()
+}
+
 /// For any machine. Equal pairs have equal signs.
 fn pack_any<const N: usize>(e: &[[u8; N]; CHUNK], a: &[[u8; N]; CHUNK], to: Kept) -> usize {
     let mut flags = [0u8; CHUNK];
     for i in 0..CHUNK {
         flags[i] = (e[i] != a[i]) as u8;
     }
-    let word = |b: &[u8; N]| {
-        let all = b.iter().rev().fold(0u32, |w, &b| w << 8 | b as u32);
-        all & (u32::MAX >> (33 - 8 * N))
-    };
     let mut n = 0;
     each(&flags, |i| {
         (to.x[n], to.y[n], to.index[n]) = (word(&e[i]), word(&a[i]), i as u32);
@@ -53,7 +59,40 @@ struct Pack512<'a, const N: usize> {
     e: &'a [[u8; N]; CHUNK],
     a: &'a [[u8; N]; CHUNK],
     to: Kept<'a>,
+    /// Bits are looked up one by one.
     few: bool,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl<const N: usize> Pack512<'_, N> {
+    /// Which of 16 elements differ.
+    #[inline(always)]
+    fn unequal(&self, e: &[[u8; N]; 16], a: &[[u8; N]; 16]) -> u16 {
+        use pulp::cast;
+        let (f, b) = (self.v4.avx512f, self.v4.avx512bw);
+        let (e, a) = (e.as_flattened(), a.as_flattened());
+        match (e.first_chunk::<64>(), a.first_chunk::<64>()) {
+            (Some(e), Some(a)) => f._mm512_cmpneq_epi32_mask(cast(*e), cast(*a)),
+            _ => match (e.first_chunk::<32>(), a.first_chunk::<32>()) {
+                (Some(e), Some(a)) => b._mm256_cmpneq_epi16_mask(cast(*e), cast(*a)),
+                _ => 0,
+            },
+        }
+    }
+
+    /// Bits without sign of 16 elements.
+    #[inline(always)]
+    fn load(&self, b: &[[u8; N]; 16]) -> std::arch::x86_64::__m512i {
+        use pulp::cast;
+        let f = self.v4.avx512f;
+        let bytes = b.as_flattened();
+        let all = match (bytes.first_chunk::<64>(), bytes.first_chunk::<32>()) {
+            (Some(b), _) => cast(*b),
+            (_, Some(b)) => f._mm512_cvtepu16_epi32(cast(*b)),
+            _ => f._mm512_setzero_si512(),
+        };
+        f._mm512_and_si512(all, f._mm512_set1_epi32(sign_mask::<N>() as i32))
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -61,37 +100,37 @@ impl<const N: usize> pulp::NullaryFnOnce for Pack512<'_, N> {
     type Output = usize;
 
     #[inline(always)]
-    fn call(self) -> usize {
+    fn call(mut self) -> usize {
         use pulp::cast;
-        let Pack512 { v4, e, a, to, few } = self;
-        let f = v4.avx512f;
-        let sign = f._mm512_set1_epi32((u32::MAX >> (33 - 8 * N)) as i32);
-        let mut places: [u32; 16] = std::array::from_fn(|i| i as u32);
-        let load = |b: &[[u8; N]; 16]| {
-            let bytes = b.as_flattened();
-            let all = match (bytes.first_chunk::<64>(), bytes.first_chunk::<32>()) {
-                (Some(b), _) => cast(*b),
-                (_, Some(b)) => f._mm512_cvtepu16_epi32(cast(*b)),
-                _ => f._mm512_setzero_si512(),
-            };
-            f._mm512_and_si512(all, sign)
-        };
+        let f = self.v4.avx512f;
+        let mut places = f._mm512_add_epi32(
+            f._mm512_setzero_si512(),
+            cast::<[u32; 16], _>(std::array::from_fn(|i| i as u32)),
+        );
+        let step = f._mm512_set1_epi32(16);
         let mut n = 0;
-        for (e, a) in e.as_chunks::<16>().0.iter().zip(a.as_chunks::<16>().0) {
-            let (x, y) = (load(e), load(a));
-            let k = f._mm512_cmpneq_epi32_mask(x, y);
-            if !few || k != 0 {
-                let put = |to: &mut [u32; ROOM], v| {
-                    if let Some(to) = to.get_mut(n..).and_then(<[u32]>::first_chunk_mut::<16>) {
-                        *to = cast(f._mm512_maskz_compress_epi32(k, v));
-                    }
-                };
-                put(to.x, x);
-                put(to.y, y);
-                put(to.index, cast(places));
-                n += k.count_ones() as usize;
+        for (e, a) in self.e.as_chunks::<16>().0.iter().zip(self.a.as_chunks::<16>().0) {
+            let k = self.unequal(e, a);
+            let (x, y) = (self.load(e), self.load(a));
+            let put = |to: &mut [u32; ROOM], v| {
+                if let Some(to) = to.get_mut(n..).and_then(<[u32]>::first_chunk_mut::<16>) {
+                    *to = cast(f._mm512_maskz_compress_epi32(k, v));
+                }
+            };
+            put(self.to.index, places);
+            if !self.few {
+                put(self.to.x, x);
+                put(self.to.y, y);
             }
-            places.iter_mut().for_each(|p| *p += 16);
+            n += k.count_ones() as usize;
+            places = f._mm512_add_epi32(places, step);
+        }
+        if self.few {
+            let Kept { x, y, index } = &mut self.to;
+            for ((&i, x), y) in index[..n].iter().zip(x.iter_mut()).zip(y.iter_mut()) {
+                let i = i as usize % CHUNK;
+                (*x, *y) = (word(&self.e[i]), word(&self.a[i]));
+            }
         }
         n
     }
@@ -126,8 +165,7 @@ fn pack_how<const N: usize>(
 ) -> usize {
     #[cfg(target_arch = "x86_64")]
     if let Some(v4) = pulp::x86::V4::try_new() {
-        // With few, most vectors are passed over.
-        return v4.vectorize(Pack512 { v4, e, a, to, few: unequal < 48 });
+        return v4.vectorize(Pack512 { v4, e, a, to, few: unequal < 128 });
     }
     let _ = unequal;
     pack_any(e, a, to)
