@@ -106,7 +106,7 @@ impl Pair {
 /// of a type of eight bits or less.
 pub(crate) struct Table {
     pub(crate) value: [f64; 256],
-    rank: [i32; 256],
+    pub(crate) rank: [i32; 256],
 }
 
 fn narrow_value(t: DType, code: u8) -> f64 {

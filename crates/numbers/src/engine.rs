@@ -1,11 +1,12 @@
 //! One pass over a pair of tensors, in blocks, by several workers.
 
 use crate::ahead::Ahead;
+use crate::bytes::{self, Bytes};
 use crate::decode::{CHUNK, Chunk, Pair, Ulps, limits, parts, values};
 use crate::hist::{Histogram, Table};
 use crate::kernel::{self, Params, Partial, Sums};
 use crate::metrics::{Element, Metrics, Side, Ulp, Value};
-use crate::near::{self, Found, Levels, Limits, Near};
+use crate::near::{self, Found, Levels, Limits, Near, Screen};
 use crate::{select, top};
 use scalify_ir::DType;
 use scalify_tensors::{Tensor, TensorError};
@@ -17,6 +18,12 @@ pub(crate) const BLOCK: usize = 64 * CHUNK;
 
 /// Up to this number of elements percentiles are exact without being asked.
 const EXACT: u64 = 1 << 24;
+
+/// Of a chunk with up to this number of far pairs those are set aside.
+const FEW: u64 = CHUNK as u64 / 4;
+
+/// From this number of elements on, pairs of bytes are counted.
+pub(crate) const MANY: u64 = 1 << 20;
 
 /// How to measure.
 #[derive(Clone, Copy, Debug)]
@@ -86,18 +93,41 @@ pub fn measure(expected: &Tensor, actual: &Tensor, o: &Options) -> Result<Metric
         same(t, "bound")?;
     }
     let pair = Pair::new(expected.dtype(), actual.dtype());
-    let workers =
-        scan(expected, actual, o.threads, |small| Worker::new(pair, o, small), Worker::block)?;
+    let bytes = Bytes::handles(&pair) && o.bound.is_none() && o.worst <= bytes::KEPT;
+    let mut m = if bytes && expected.len() >= MANY {
+        let add = |w: &mut Bytes, at, e: &[u8], a: &[u8], mapped| {
+            w.add(at, e, a, mapped);
+            Ok(())
+        };
+        let workers = scan(expected, actual, o.threads, |_| Bytes::new(o.worst), add)?;
+        let (all, errors) = bytes::settle(&pair, o, workers);
+        let mut m = all.finish(expected, actual, pair, o)?;
+        m.percentiles = select::of_counts(&errors);
+        m
+    } else {
+        general(expected, actual, pair, o)?
+    };
+    if let Some(axis) = o.axis {
+        m.top = Some(top::agreement(expected, actual, axis, o.threads)?);
+    }
+    Ok(m)
+}
+
+/// [`measure`] without agreement along an axis, for any types.
+pub(crate) fn general(
+    e: &Tensor,
+    a: &Tensor,
+    pair: Pair,
+    o: &Options,
+) -> Result<Metrics, TensorError> {
+    let workers = scan(e, a, o.threads, |small| Worker::new(pair, o, small), Worker::block)?;
     let mut all = Gathered::default();
     for w in workers {
         all.take(w, o.worst);
     }
-    let mut m = all.finish(expected, actual, pair, o)?;
+    let mut m = all.finish(e, a, pair, o)?;
     let exact = o.exact_percentiles || m.elements <= EXACT;
-    select::percentiles(expected, actual, &mut m, exact, o.threads)?;
-    if let Some(axis) = o.axis {
-        m.top = Some(top::agreement(expected, actual, axis, o.threads)?);
-    }
+    select::percentiles(e, a, &mut m, exact, o.threads)?;
     Ok(m)
 }
 
@@ -174,13 +204,13 @@ pub(crate) fn scan<W: Send>(
 
 /// Position and size of a maximum; the first position wins.
 #[derive(Clone, Copy, Debug, Default)]
-struct Max<T> {
-    size: T,
-    at: u64,
+pub(crate) struct Max<T> {
+    pub(crate) size: T,
+    pub(crate) at: u64,
 }
 
 impl<T: PartialOrd + Copy> Max<T> {
-    fn take(&mut self, o: Max<T>) {
+    pub(crate) fn take(&mut self, o: Max<T>) {
         if o.size > self.size || o.size == self.size && o.at < self.at {
             *self = o;
         }
@@ -194,8 +224,15 @@ struct Worker<'a> {
     p: Params,
     max_finite: (f64, f64),
     c: Box<Chunk>,
-    /// Place in the chunk of each finite pair, if not all are finite.
-    map: [u16; CHUNK],
+    /// Position of each pair at hand, if they are not neighbours.
+    places: [u64; CHUNK],
+    /// Marks of [`near::screen`], and the chunk without what is marked.
+    marks: [u8; CHUNK],
+    rest: [Vec<u8>; 2],
+    /// Pairs of the block that kept chunks from being near: both sides,
+    /// positions.
+    aside: [Vec<u8>; 2],
+    aside_at: Vec<u64>,
     bound: Vec<u8>,
     bounds: [f64; CHUNK],
     near: Option<Box<Near>>,
@@ -216,19 +253,59 @@ struct Worker<'a> {
 
 /// Counts of what is not finite.
 #[derive(Clone, Copy, Debug, Default)]
-struct Special {
-    e: Side,
-    a: Side,
-    finite: u64,
+pub(crate) struct Special {
+    pub(crate) e: Side,
+    pub(crate) a: Side,
+    pub(crate) finite: u64,
     nan_mismatches: u64,
     nan_pairs: u64,
     inf_mismatches: u64,
     inf_saturated: u64,
 }
 
+impl Special {
+    /// Counts `n` pairs that are not finite on both sides; do they mismatch?
+    /// `max`: largest finite values of both sides.
+    pub(crate) fn not_finite(
+        &mut self,
+        e: f64,
+        a: f64,
+        equal: bool,
+        max: (f64, f64),
+        n: u64,
+    ) -> bool {
+        if e.is_nan() && a.is_nan() {
+            self.nan_pairs += n;
+            return false;
+        }
+        if e.is_nan() || a.is_nan() {
+            self.nan_mismatches += n;
+            return true;
+        }
+        if equal {
+            return false;
+        }
+        self.inf_mismatches += n;
+        let full = |x: f64, max: f64| x.is_infinite() || x.abs() >= max;
+        let same_sign = e.is_sign_negative() == a.is_sign_negative();
+        self.inf_saturated += n * (same_sign && full(e, max.0) && full(a, max.1)) as u64;
+        true
+    }
+}
+
+impl Side {
+    /// Counts `n` times a value; `tiny` is the smallest normal one.
+    pub(crate) fn count(&mut self, x: f64, tiny: f64, n: u64) {
+        self.nan += n * x.is_nan() as u64;
+        self.pos_inf += n * (x == f64::INFINITY) as u64;
+        self.neg_inf += n * (x == f64::NEG_INFINITY) as u64;
+        self.denormal += n * (x != 0.0 && x.abs() < tiny) as u64;
+    }
+}
+
 /// Adds `x` to a list of the largest, largest first, the first of equals
 /// first.
-fn insert(list: &mut Vec<Max<f64>>, keep: usize, x: Max<f64>) {
+pub(crate) fn insert(list: &mut Vec<Max<f64>>, keep: usize, x: Max<f64>) {
     let at = list.partition_point(|y| y.size > x.size || y.size == x.size && y.at < x.at);
     if at < keep {
         list.insert(at, x);
@@ -246,7 +323,11 @@ impl<'a> Worker<'a> {
             p,
             max_finite: (le.1, la.1),
             c: Chunk::new(),
-            map: [0; CHUNK],
+            places: [0; CHUNK],
+            marks: [0; CHUNK],
+            rest: [const { Vec::new() }; 2],
+            aside: [const { Vec::new() }; 2],
+            aside_at: Vec::new(),
             bound: Vec::new(),
             bounds: [0.0; CHUNK],
             near: None,
@@ -283,7 +364,11 @@ impl<'a> Worker<'a> {
             let (x, y) = (part(e, se, from), part(a, sa, from));
             sums.add(&self.chunk(here, x, y, x.len() / se, &mut ahead)?);
             let end = from + CHUNK;
-            if end.is_multiple_of(BLOCK) || end >= n {
+            let last = end.is_multiple_of(BLOCK) || end >= n;
+            while self.aside_at.len() >= CHUNK || last && !self.aside_at.is_empty() {
+                sums.add(&self.put_aside()?);
+            }
+            if last {
                 let first = here - here % BLOCK as u64;
                 self.sums.push((first, std::mem::take(&mut sums)));
             }
@@ -399,6 +484,114 @@ impl<'a> Worker<'a> {
         if let Some(sums) = self.near(at, e, a, equal, ahead) {
             return Ok(sums);
         }
+        if let Some(sums) = self.screen(at, e, a, ahead)? {
+            return Ok(sums);
+        }
+        self.far(at, e, a, n, equal, ahead)
+    }
+
+    /// Sets aside pairs that are not near, and handles the rest of the chunk;
+    /// `None` if that is not worth it.
+    fn screen(
+        &mut self,
+        at: u64,
+        e: &[u8],
+        a: &[u8],
+        ahead: &mut Ahead,
+    ) -> Result<Option<Sums>, TensorError> {
+        let t = self.pair.e;
+        if t != self.pair.a || self.o.bound.is_some() || e.len() != CHUNK * t.literal_bytes() {
+            return Ok(None);
+        }
+        let Some(found) = near::screen(t, e, a, &mut self.marks) else { return Ok(None) };
+        ahead.part(2);
+        let few = found.far <= FEW;
+        let gone = found.special + if few { found.far } else { 0 };
+        if gone == 0 {
+            return Ok(None);
+        }
+        self.special(at, e, a, &found);
+        if found.special == CHUNK as u64 {
+            return Ok(Some(Sums::default()));
+        }
+        if few {
+            let size = t.literal_bytes();
+            let ([ae, aa], all) = (&mut self.aside, &mut self.aside_at);
+            near::each(&self.marks, |i| {
+                ae.extend_from_slice(e.get(i * size..(i + 1) * size).unwrap_or_default());
+                aa.extend_from_slice(a.get(i * size..(i + 1) * size).unwrap_or_default());
+                all.push(at + i as u64);
+            });
+        }
+        let least = if few { near::FAR } else { near::SPECIAL };
+        let [mut x, mut y] = std::mem::take(&mut self.rest);
+        near::blank(t, e, &self.marks, least, &mut x);
+        near::blank(t, a, &self.marks, least, &mut y);
+        let equal = x == y;
+        let sums = match self.near(at, &x, &y, equal, ahead) {
+            Some(sums) => Ok(sums),
+            None => self.far(at, &x, &y, CHUNK, equal, ahead),
+        };
+        self.rest = [x, y];
+        // In their places were pairs of zeros.
+        self.s.finite -= gone;
+        self.table.remove_zeros(gone);
+        sums.map(Some)
+    }
+
+    /// Counts special pairs.
+    fn special(&mut self, at: u64, e: &[u8], a: &[u8], found: &Screen) {
+        let s = &mut self.s;
+        for (k, side) in [&mut s.e, &mut s.a].into_iter().enumerate() {
+            side.nan += found.nan[k];
+            side.pos_inf += found.pos_inf[k];
+            side.neg_inf += found.neg_inf[k];
+            side.denormal += found.denormal[k];
+        }
+        let one_nan = found.nan[0] + found.nan[1] - 2 * found.nan_pairs;
+        s.nan_pairs += found.nan_pairs;
+        s.nan_mismatches += one_nan;
+        s.inf_mismatches += found.special - found.nan_pairs - one_nan - found.equal;
+        s.inf_saturated += found.saturated;
+        if found.special > found.nan_pairs + found.equal {
+            let size = self.pair.e.literal_bytes();
+            for (i, (x, y)) in e.chunks(size).zip(a.chunks(size)).enumerate() {
+                if self.special.len() >= self.o.worst {
+                    break;
+                }
+                let (x, y) = (parts(self.pair.e, x, 0).0, parts(self.pair.a, y, 0).0);
+                let nans = x.is_nan() && y.is_nan();
+                if self.marks[i] == near::SPECIAL && !nans && x != y {
+                    self.special.push(at + i as u64);
+                }
+            }
+        }
+    }
+
+    /// Handles up to a chunk of what was set aside.
+    fn put_aside(&mut self) -> Result<Sums, TensorError> {
+        let n = self.aside_at.len().min(CHUNK);
+        let size = self.pair.e.literal_bytes();
+        let mut rest = self.aside.each_mut().map(|b| b.split_off(n * size));
+        std::mem::swap(&mut rest, &mut self.aside);
+        for (o, at) in self.places.iter_mut().zip(self.aside_at.drain(..n)) {
+            *o = at;
+        }
+        let [e, a] = &rest;
+        self.pair.fill(e, a, n, &mut self.c);
+        self.pairs(0, n, true, &mut Ahead::default())
+    }
+
+    /// Handles a chunk in any state.
+    fn far(
+        &mut self,
+        at: u64,
+        e: &[u8],
+        a: &[u8],
+        n: usize,
+        equal: bool,
+        ahead: &mut Ahead,
+    ) -> Result<Sums, TensorError> {
         if equal && self.pair.e == self.pair.a && !self.pair.complex && self.o.bound.is_none() {
             self.pair.fill_expected(e, n, &mut self.c);
             if let Some(part) = kernel::run_equal(&self.c, self.p) {
@@ -411,10 +604,27 @@ impl<'a> Worker<'a> {
             }
         }
         self.pair.fill(e, a, n, &mut self.c);
-        let mapped = !kernel::all_finite(&self.c);
-        let n = if mapped { self.set_aside(at, n) } else { n };
+        ahead.part(8);
+        let moved = !kernel::all_finite(&self.c);
+        let n = if moved { self.set_aside(at, n) } else { n };
+        if n == 0 {
+            return Ok(Sums::default());
+        }
+        self.pairs(at, n, moved, ahead)
+    }
+
+    /// Measures finite pairs of the chunk, from position `at` on or, if they
+    /// have `moved`, at the places held.
+    fn pairs(
+        &mut self,
+        at: u64,
+        n: usize,
+        moved: bool,
+        ahead: &mut Ahead,
+    ) -> Result<Sums, TensorError> {
         self.s.finite += n as u64;
-        let mut part = kernel::run(&mut self.c, self.p);
+        ahead.part(8);
+        let mut part = kernel::run(&mut self.c, self.p, self.rel.size);
         if self.pair.complex {
             part.sums.ea = self.c.dot;
             (part.sign_flips, part.zero_signs, part.denormal_e, part.denormal_a) = (0, 0, 0, 0);
@@ -422,44 +632,49 @@ impl<'a> Worker<'a> {
         if part.max_abs == 0.0 {
             self.table.add_zeros(n);
         } else {
-            self.table.add(&self.c.keys[..n]);
+            for keys in self.c.keys[..n].chunks(CHUNK / 16) {
+                ahead.part(16);
+                self.table.add(keys);
+            }
+            ahead.part(1);
         }
-        let place =
-            |map: &[u16; CHUNK], i: usize| at + if mapped { map[i] as usize } else { i } as u64;
+        let place = |all: &[u64; CHUNK], i: usize| if moved { all[i] } else { at + i as u64 };
         let least = match self.worst.last() {
             Some(w) if self.worst.len() >= self.o.worst => w.size,
             _ => 0.0,
         };
-        if part.max_abs > least {
+        // What was set aside may come first of equals.
+        let beats = |x: f64, y: f64| x > y || moved && x == y && x > 0.0;
+        if beats(part.max_abs, least) {
             for i in 0..n {
                 let size = self.c.d[i].abs();
-                if size > least {
-                    insert(&mut self.worst, self.o.worst, Max { size, at: place(&self.map, i) });
+                if beats(size, least) {
+                    insert(&mut self.worst, self.o.worst, Max { size, at: place(&self.places, i) });
                 }
             }
         }
-        if part.max_rel > self.rel.size {
+        if beats(part.max_rel, self.rel.size) {
             let rel = |i: usize| {
                 let me = self.c.e[i].abs();
                 if me > self.p.atol { self.c.d[i].abs() / me } else { 0.0 }
             };
             if let Some(i) = (0..n).find(|&i| rel(i) == part.max_rel) {
-                self.rel = Max { size: part.max_rel, at: place(&self.map, i) };
+                self.rel.take(Max { size: part.max_rel, at: place(&self.places, i) });
             }
         }
         let far =
             kernel::ulp_bins(&self.c, self.pair.ulps, self.o.ulp, &mut self.bins, &mut self.over);
-        if far > self.ulp.size {
+        if far > self.ulp.size || moved && far > 0 && far == self.ulp.size {
             let is = |i: &usize| match self.pair.ulps {
                 Ulps::Narrow => self.c.u[*i] as u64 == far,
                 _ => self.c.w[*i] == far,
             };
             if let Some(i) = (0..n).find(is) {
-                self.ulp = Max { size: far, at: place(&self.map, i) };
+                self.ulp.take(Max { size: far, at: place(&self.places, i) });
             }
         }
         if let Some(b) = self.o.bound {
-            self.check_bound(b, at, n, mapped)?;
+            self.check_bound(b, at, n, moved)?;
         }
         self.t.max_abs = self.t.max_abs.max(part.max_abs);
         self.t.rel_count += part.rel_count;
@@ -472,13 +687,7 @@ impl<'a> Worker<'a> {
         Ok(part.sums)
     }
 
-    fn check_bound(
-        &mut self,
-        b: Bound,
-        at: u64,
-        n: usize,
-        mapped: bool,
-    ) -> Result<(), TensorError> {
+    fn check_bound(&mut self, b: Bound, at: u64, n: usize, moved: bool) -> Result<(), TensorError> {
         let factor = match b {
             Bound::OfExpected(f) => f,
             Bound::Of(t, f) => {
@@ -496,7 +705,8 @@ impl<'a> Worker<'a> {
             let limit = match b {
                 Bound::OfExpected(_) => self.c.e[i].abs() * factor,
                 Bound::Of(..) => {
-                    self.bounds[if mapped { self.map[i] as usize } else { i }] * factor
+                    self.bounds[if moved { (self.places[i] - at) as usize % CHUNK } else { i }]
+                        * factor
                 }
             };
             // A bound that is NaN bounds nothing.
@@ -506,7 +716,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Counts pairs that are not finite and closes the gaps they leave;
-    /// returns how many pairs remain.
+    /// returns how many pairs remain, whose places are held.
     fn set_aside(&mut self, at: u64, n: usize) -> usize {
         let c = &mut self.c;
         let mut kept = 0;
@@ -515,32 +725,16 @@ impl<'a> Worker<'a> {
             if e.is_finite() && a.is_finite() {
                 (c.d[kept], c.e[kept], c.a[kept]) = (c.d[i], e, a);
                 (c.u[kept], c.w[kept]) = (c.u[i], c.w[i]);
-                self.map[kept] = i as u16;
+                self.places[kept] = at + i as u64;
                 kept += 1;
                 continue;
             }
-            for (x, side, tiny) in
-                [(e, &mut self.s.e, self.p.tiny_e), (a, &mut self.s.a, self.p.tiny_a)]
-            {
-                side.nan += x.is_nan() as u64;
-                side.pos_inf += (x == f64::INFINITY) as u64;
-                side.neg_inf += (x == f64::NEG_INFINITY) as u64;
-                side.denormal += (x != 0.0 && x.abs() < tiny && !self.pair.complex) as u64;
-            }
-            if e.is_nan() && a.is_nan() {
-                self.s.nan_pairs += 1;
+            let tiny = |t: f64| if self.pair.complex { 0.0 } else { t };
+            self.s.e.count(e, tiny(self.p.tiny_e), 1);
+            self.s.a.count(a, tiny(self.p.tiny_a), 1);
+            let equal = if self.pair.complex { c.d[i] == 0.0 } else { e == a };
+            if !self.s.not_finite(e, a, equal, self.max_finite, 1) {
                 continue;
-            }
-            if e.is_nan() || a.is_nan() {
-                self.s.nan_mismatches += 1;
-            } else if if self.pair.complex { c.d[i] == 0.0 } else { e == a } {
-                continue;
-            } else {
-                self.s.inf_mismatches += 1;
-                let full = |x: f64, max: f64| x.is_infinite() || x.abs() >= max;
-                let same_sign = e.is_sign_negative() == a.is_sign_negative();
-                self.s.inf_saturated +=
-                    (same_sign && full(e, self.max_finite.0) && full(a, self.max_finite.1)) as u64;
             }
             if self.special.len() < self.o.worst {
                 self.special.push(at + i as u64);
@@ -557,18 +751,18 @@ impl<'a> Worker<'a> {
 
 /// Sum of all workers.
 #[derive(Default)]
-struct Gathered {
-    sums: Vec<(u64, Sums)>,
-    t: Partial,
-    rel: Max<f64>,
-    ulp: Max<u64>,
-    bins: Vec<u64>,
-    over: u64,
-    over_bound: u64,
-    worst: Vec<Max<f64>>,
-    special: Vec<u64>,
-    s: Special,
-    histogram: Histogram,
+pub(crate) struct Gathered {
+    pub(crate) sums: Vec<(u64, Sums)>,
+    pub(crate) t: Partial,
+    pub(crate) rel: Max<f64>,
+    pub(crate) ulp: Max<u64>,
+    pub(crate) bins: Vec<u64>,
+    pub(crate) over: u64,
+    pub(crate) over_bound: u64,
+    pub(crate) worst: Vec<Max<f64>>,
+    pub(crate) special: Vec<u64>,
+    pub(crate) s: Special,
+    pub(crate) histogram: Histogram,
 }
 
 fn add_side(a: &mut Side, b: Side) {

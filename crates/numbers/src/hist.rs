@@ -33,6 +33,18 @@ pub(crate) fn key(error: f64, magnitude: f64, i: usize) -> u32 {
     (if error == 0.0 { (ZERO + (i & (ZEROS - 1))) as i64 } else { cell }) as u32
 }
 
+/// How [`key`] is made of the upper 32 bits of an error and a magnitude: shifts
+/// to the right, what is taken off, the last bins of both; errors count rows.
+pub(crate) const SHIFT: [u32; 2] = [20 - SUB, 20];
+pub(crate) const FIRST: [i32; 2] = [((1023 + LOW) << SUB) - 1, 1023 + LOW - 1];
+pub(crate) const LAST: [i32; 2] = [E_BINS as i32 - 1, M_BINS as i32 - 1];
+pub(crate) const ROW: i32 = M_BINS as i32;
+
+/// The cell of an error of zero.
+pub(crate) fn zero_key(i: usize) -> u32 {
+    (ZERO + (i & (ZEROS - 1))) as u32
+}
+
 /// Cells of [`near_key`].
 const NEAR: usize = 1 << 19;
 
@@ -198,12 +210,17 @@ impl Table {
     }
 
     pub(crate) fn add_zeros(&mut self, n: usize) {
-        self.zeros += n as u64;
+        self.zeros = self.zeros.wrapping_add(n as u64);
+    }
+
+    /// Takes back pairs of zeros, counted already or about to be.
+    pub(crate) fn remove_zeros(&mut self, n: u64) {
+        self.zeros = self.zeros.wrapping_sub(n);
     }
 
     fn count(&mut self, k: u32, n: u64) {
         if k as usize >= ZERO {
-            self.zeros += n;
+            self.zeros = self.zeros.wrapping_add(n);
         } else {
             *self.sparse.entry(k).or_default() += n;
         }
@@ -314,6 +331,14 @@ impl Histogram {
                 count,
             }
         })
+    }
+
+    /// Counts `n` pairs of an error and a magnitude, neither negative nor NaN.
+    pub(crate) fn count(&mut self, error: f64, magnitude: f64, n: u64) {
+        match key(error, magnitude, 0) {
+            k if k as usize >= ZERO => self.zeros += n,
+            k => *self.cells.entry(k).or_default() += n,
+        }
     }
 
     /// Number of pairs.

@@ -43,6 +43,29 @@ fn between(a: f64, b: f64, t: f64) -> f64 {
     if t >= 0.5 { b - d * (1.0 - t) } else { a + d * t }
 }
 
+/// Of errors with their counts, by growing error.
+pub(crate) fn of_counts(errors: &[(f64, u64)]) -> Percentiles {
+    let n: u64 = errors.iter().map(|x| x.1).sum();
+    let at = |rank: u64| {
+        let mut before = 0;
+        let mut all = errors.iter();
+        let found = all.find(|x| {
+            before += x.1;
+            rank < before
+        });
+        found.map_or(0.0, |x| x.0)
+    };
+    let of = |percent| {
+        if n == 0 {
+            return 0.0;
+        }
+        let (below, t) = place(n, percent);
+        between(at(below.min(n - 1)), at((below + 1).min(n - 1)), t)
+    };
+    let [p50, p90, p99, p99_9] = PERCENT.map(of);
+    Percentiles { p50, p90, p99, p99_9, exact: true }
+}
+
 pub(crate) fn percentiles(
     e: &Tensor,
     a: &Tensor,

@@ -11,6 +11,7 @@
 mod levels;
 mod load;
 mod pack;
+mod screen;
 mod squares;
 mod sums;
 
@@ -24,6 +25,8 @@ use scalify_ir::DType;
 
 pub(crate) use levels::Levels;
 pub(crate) use load::{first, over};
+pub(crate) use pack::each;
+pub(crate) use screen::{FAR, SPECIAL, Screen, blank, screen};
 
 /// `2^-101` as bits of an `f32`: differences of values from here on are not
 /// denormal.

@@ -4,14 +4,16 @@ use super::Near;
 use super::load::ROOM;
 use crate::decode::CHUNK;
 
-/// Calls `f` for each flag that is set.
+/// Calls `f` for each flag that is set (its lowest bit).
 #[inline(always)]
-pub(super) fn each(flags: &[u8; CHUNK], mut f: impl FnMut(usize)) {
+pub(crate) fn each(flags: &[u8; CHUNK], mut f: impl FnMut(usize)) {
     for (w, flags) in flags.as_chunks::<64>().0.iter().enumerate() {
         let mut word = 0u64;
         for (b, eight) in flags.as_chunks::<8>().0.iter().enumerate() {
             // Moves the lowest bits of eight bytes side by side.
-            let bits = u64::from_le_bytes(*eight).wrapping_mul(0x0102_0408_1020_4080) >> 56;
+            let bits = (u64::from_le_bytes(*eight) & 0x0101_0101_0101_0101)
+                .wrapping_mul(0x0102_0408_1020_4080)
+                >> 56;
             word |= bits << (8 * b);
         }
         while word != 0 {
