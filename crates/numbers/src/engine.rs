@@ -603,9 +603,15 @@ impl<'a> Worker<'a> {
                 return Ok(part.sums);
             }
         }
-        self.pair.fill(e, a, n, &mut self.c);
+        let finite = match self.pair.fill_floats(e, a, &mut self.c) {
+            Some(finite) => finite,
+            None => {
+                self.pair.fill(e, a, n, &mut self.c);
+                kernel::all_finite(&self.c)
+            }
+        };
         ahead.part(8);
-        let moved = !kernel::all_finite(&self.c);
+        let moved = !finite;
         let n = if moved { self.set_aside(at, n) } else { n };
         if n == 0 {
             return Ok(Sums::default());

@@ -166,6 +166,42 @@ values!(values_bf16, brain, short, hist::short_key);
 values!(values_f16, half, short, hist::short_key);
 values!(values_any_f16, any_half, keys, hist::near_key);
 
+macro_rules! values_of_all {
+    ($name:ident, $t:ty, $n:literal, $abs:expr, $value:expr) => {
+        /// The same for all pairs of a chunk without denormals.
+        #[multiversion(targets(
+            "x86_64+avx512f+avx512vl+avx512dq+avx512bw+avx512cd+fma",
+            "x86_64+avx2+fma"
+        ))]
+        pub(super) fn $name(
+            e: &[[u8; $n]; CHUNK],
+            a: &[[u8; $n]; CHUNK],
+            c: &mut Near,
+            max_rel: f32,
+        ) -> Most {
+            (c.held, c.sparse) = (CHUNK, false);
+            let (mut most, mut rel) = (0u32, 0i32);
+            let value = $value;
+            for i in 0..CHUNK {
+                let x: f32 = value((<$t>::from_le_bytes(e[i]) & $abs) as u32);
+                let y: f32 = value((<$t>::from_le_bytes(a[i]) & $abs) as u32);
+                let diff = y - x;
+                let size = diff.abs();
+                c.e[i] = x;
+                c.d[i] = diff;
+                c.short[i] = hist::short_key(size.to_bits(), x.to_bits(), i);
+                most = most.max(size.to_bits());
+                rel = rel.max((size - max_rel * x).to_bits() as i32);
+            }
+            Most { abs: f32::from_bits(most), rel: rel > 0 }
+        }
+    };
+}
+
+values_of_all!(all_f32, u32, 4, ABS, f32::from_bits);
+values_of_all!(all_bf16, u16, 2, ABS16, brain);
+values_of_all!(all_f16, u16, 2, ABS16, half);
+
 /// `close`: no `f16` denormals.
 pub(super) fn values(t: DType, c: &mut Near, close: bool, max_rel: f32) -> Most {
     match t {

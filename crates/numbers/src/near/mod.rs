@@ -270,23 +270,31 @@ impl Near {
             whole = squares::squares(t, e, close);
             ahead.part(4);
         }
-        if t == DType::F32 {
+        let max_rel = below(max_rel * MARGIN);
+        let most = if t == DType::F32 {
             let (e, a) = (e.as_chunks().0.first_chunk()?, a.as_chunks().0.first_chunk()?);
             if sparse {
                 pack::pack(e, a, look.unequal, kind.one, self);
+                ahead.part(4);
+                load::values(t, self, close, max_rel)
             } else {
-                load::spread32(e, a, self);
+                load::all_f32(e, a, self, max_rel)
             }
         } else {
             let (e, a) = (e.as_chunks().0.first_chunk()?, a.as_chunks().0.first_chunk()?);
             if sparse {
                 pack::pack(e, a, look.unequal, kind.one, self);
-            } else {
+                ahead.part(4);
+                load::values(t, self, close, max_rel)
+            } else if !close {
                 load::spread16(e, a, self);
+                load::values(t, self, close, max_rel)
+            } else if t == DType::F16 {
+                load::all_f16(e, a, self, max_rel)
+            } else {
+                load::all_bf16(e, a, self, max_rel)
             }
-        }
-        ahead.part(8);
-        let most = load::values(t, self, close, below(max_rel * MARGIN));
+        };
         ahead.part(8);
         let masked = load::value(t, look.min) <= l.above;
         let mut found = Found {
@@ -310,9 +318,23 @@ impl Near {
             load::levels(self);
             found.denormal = denormal(self);
         } else if look.differ & kind.infinity != 0 {
+            if !sparse {
+                self.spread(e, a);
+            }
             self.crossings(&kind);
         }
         Some(found)
+    }
+
+    /// Fills the bits of all pairs.
+    fn spread(&mut self, e: &[u8], a: &[u8]) {
+        let wide = (e.as_chunks().0.first_chunk(), a.as_chunks().0.first_chunk());
+        let narrow = (e.as_chunks().0.first_chunk(), a.as_chunks().0.first_chunk());
+        match (wide, narrow) {
+            ((Some(e), Some(a)), _) => load::spread32(e, a, self),
+            (_, (Some(e), Some(a))) => load::spread16(e, a, self),
+            _ => {}
+        }
     }
 
     /// Distances of pairs whose exponents differ do not follow from cells.

@@ -67,19 +67,22 @@ struct Pack512<'a, const N: usize> {
 
 #[cfg(target_arch = "x86_64")]
 impl<const N: usize> Pack512<'_, N> {
-    /// Which of 16 elements differ.
+    /// Which of 64 elements differ.
     #[inline(always)]
-    fn unequal(&self, e: &[[u8; N]; 16], a: &[[u8; N]; 16]) -> u16 {
+    fn unequal(&self, e: &[[u8; N]; 64], a: &[[u8; N]; 64]) -> u64 {
         use pulp::cast;
         let (f, b) = (self.v4.avx512f, self.v4.avx512bw);
-        let (e, a) = (e.as_flattened(), a.as_flattened());
-        match (e.first_chunk::<64>(), a.first_chunk::<64>()) {
-            (Some(e), Some(a)) => f._mm512_cmpneq_epi32_mask(cast(*e), cast(*a)),
-            _ => match (e.first_chunk::<32>(), a.first_chunk::<32>()) {
-                (Some(e), Some(a)) => b._mm256_cmpneq_epi16_mask(cast(*e), cast(*a)),
-                _ => 0,
-            },
+        let vectors = e.as_flattened().as_chunks::<64>().0.iter();
+        let mut all = 0;
+        for (k, (e, a)) in vectors.zip(a.as_flattened().as_chunks::<64>().0).enumerate() {
+            let (e, a) = (cast(*e), cast(*a));
+            all |= if N == 4 {
+                (f._mm512_cmpneq_epi32_mask(e, a) as u64) << (16 * k)
+            } else {
+                (b._mm512_cmpneq_epi16_mask(e, a) as u64) << (32 * k & 63)
+            };
         }
+        all
     }
 
     /// Bits without sign of 16 elements.
@@ -105,34 +108,51 @@ impl<const N: usize> pulp::NullaryFnOnce for Pack512<'_, N> {
     fn call(mut self) -> usize {
         use pulp::cast;
         let f = self.v4.avx512f;
-        let mut places = f._mm512_add_epi32(
-            f._mm512_setzero_si512(),
-            cast::<[u32; 16], _>(std::array::from_fn(|i| i as u32)),
-        );
-        let step = f._mm512_set1_epi32(16);
         let mut n = 0;
-        for (e, a) in self.e.as_chunks::<16>().0.iter().zip(self.a.as_chunks::<16>().0) {
-            let k = self.unequal(e, a);
-            let (x, y) = (self.load(e), self.load(a));
-            let put = |to: &mut [u32; ROOM], v| {
-                if let Some(to) = to.get_mut(n..).and_then(<[u32]>::first_chunk_mut::<16>) {
-                    *to = cast(f._mm512_maskz_compress_epi32(k, v));
-                }
-            };
-            put(self.to.index, places);
-            if !self.few {
-                put(self.to.x, x);
-                put(self.to.y, y);
-            }
-            n += k.count_ones() as usize;
-            places = f._mm512_add_epi32(places, step);
-        }
         if self.few {
+            for (w, (e, a)) in
+                self.e.as_chunks::<64>().0.iter().zip(self.a.as_chunks::<64>().0).enumerate()
+            {
+                let mut word = self.unequal(e, a);
+                let end = n + word.count_ones() as usize;
+                // Eight at a time, to guess less often how many there are.
+                while n < end {
+                    let Some(to) =
+                        self.to.index.get_mut(n..).and_then(<[u32]>::first_chunk_mut::<8>)
+                    else {
+                        break;
+                    };
+                    for to in to {
+                        *to = (w as u32 * 64 + word.trailing_zeros()) % CHUNK as u32;
+                        word &= word.wrapping_sub(1);
+                    }
+                    n += 8;
+                }
+                n = end;
+            }
             let Kept { x, y, index } = &mut self.to;
             for ((&i, x), y) in index[..n].iter().zip(x.iter_mut()).zip(y.iter_mut()) {
                 let i = i as usize % CHUNK;
                 (*x, *y) = (word(&self.e[i]), word(&self.a[i]));
             }
+            return n;
+        }
+        let mut places: std::arch::x86_64::__m512i =
+            cast(std::array::from_fn::<u32, 16, _>(|i| i as u32));
+        let step = f._mm512_set1_epi32(16);
+        for (e, a) in self.e.as_chunks::<16>().0.iter().zip(self.a.as_chunks::<16>().0) {
+            let (x, y) = (self.load(e), self.load(a));
+            let k = f._mm512_cmpneq_epi32_mask(x, y);
+            let put = |to: &mut [u32; ROOM], v| {
+                if let Some(to) = to.get_mut(n..).and_then(<[u32]>::first_chunk_mut::<16>) {
+                    *to = cast(f._mm512_maskz_compress_epi32(k, v));
+                }
+            };
+            put(self.to.x, x);
+            put(self.to.y, y);
+            put(self.to.index, places);
+            n += k.count_ones() as usize;
+            places = f._mm512_add_epi32(places, step);
         }
         n
     }
@@ -167,7 +187,7 @@ fn pack_how<const N: usize>(
 ) -> usize {
     #[cfg(target_arch = "x86_64")]
     if let Some(v4) = pulp::x86::V4::try_new() {
-        return v4.vectorize(Pack512 { v4, e, a, to, few: unequal < 128 });
+        return v4.vectorize(Pack512 { v4, e, a, to, few: unequal < 192 });
     }
     let _ = unequal;
     pack_any(e, a, to)
