@@ -249,7 +249,7 @@ mod tests {
                 let a: Vec<u8> = e
                     .iter()
                     .map(|&x| match next() {
-                        0..20 if near => x ^ 1,
+                        0..=20 if near => x ^ 1,
                         21 if near => x ^ 0x80,
                         _ if near => x,
                         y => y,

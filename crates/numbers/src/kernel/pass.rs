@@ -150,7 +150,7 @@ impl pulp::NullaryFnOnce for Look512<'_> {
         let ones = f._mm512_set1_epi64(-1);
         // The upper halves of two times eight elements.
         let upper: __m512i = cast(std::array::from_fn::<u32, 16, _>(|i| 2 * i as u32 + 1));
-        let lanes: __m512i = cast(std::array::from_fn::<u32, 16, _>(|i| hist::zero_key(i)));
+        let lanes: __m512i = cast(std::array::from_fn::<u32, 16, _>(hist::zero_key));
         let [error, magnitude] = hist::FIRST.map(all32);
         let [errors, magnitudes] = hist::LAST.map(all32);
         let row = all32(hist::ROW);

@@ -79,7 +79,7 @@ impl<const N: usize> Pack512<'_, N> {
             all |= if N == 4 {
                 (f._mm512_cmpneq_epi32_mask(e, a) as u64) << (16 * k)
             } else {
-                (b._mm512_cmpneq_epi16_mask(e, a) as u64) << (32 * k & 63)
+                (b._mm512_cmpneq_epi16_mask(e, a) as u64) << ((32 * k) & 63)
             };
         }
         all
