@@ -5,11 +5,14 @@ usage: bench_compare.py SCALIFY [MEGABYTES] [DTYPE[-KIND] ...]
 
 For each element type and kind of data: a pair of npy files of that size each,
 and, measured in turns, the best of several: one pass over both mapped files
-that adds up 64-bit words (as many threads as processors), scalify with all
-metrics (its default number of threads), and numpy with the same metrics (on a
-part of the data, scaled up). Kinds are `noise` (relative errors of 1e-4),
-`round` (1e-7, as of another order of summation), `equal`, and to see the worst
-`far` (unrelated values), `nan` (all values), `denormal` (all values).
+that adds up 64-bit words, and one that copies both files into a buffer that
+stays in the cache (`pread`, nothing added up), both with as many threads as
+processors; scalify with all metrics (its default number of threads); and numpy
+with the same metrics (on a part of the data, scaled up). Shares are of the pass
+over mapped files. Kinds are `noise` (relative errors of 1e-4), `round` (1e-7, as
+of another order of summation), `absolute` (errors of 1e-3 whatever the value, so
+that some signs differ), `equal`, and to see the worst `far` (unrelated values),
+`nan` (all values), `denormal` (all values).
 
 Both wall time and time of processors are shown; where other programs run, the
 latter says more.
@@ -19,8 +22,8 @@ import ml_dtypes, numpy as np
 
 scalify = sys.argv[1]
 size = int(sys.argv[2] if len(sys.argv) > 2 else 500) * 10**6
-what = sys.argv[3:] or [f"{t}-{k}" for t in ("float32", "bfloat16", "float16") for k in ("noise", "round", "equal")] + [
-    f"float32-{k}" for k in ("far", "nan", "denormal")]
+what = sys.argv[3:] or [f"{t}-{k}" for t in ("float32", "bfloat16", "float16", "float64") for k in ("noise", "round", "absolute")] + [
+    f"float32-{k}" for k in ("equal", "nan", "far", "denormal")] + ["bfloat16-far", "float8_e4m3fn-noise", "int8-noise"]
 np.seterr(all="ignore")
 CPUS = os.cpu_count()
 
@@ -33,12 +36,15 @@ def write(paths, d, n, kind):
         for at in range(0, n, 1 << 24):
             m = min(n - at, 1 << 24)
             x = rng.standard_normal(m, dtype="f4")
+            if d.kind in "iu":
+                x *= 40
             if kind == "nan":
                 x[:] = np.nan
             if kind == "denormal":
                 x = (x.view("u4") & 0x807fffff).view("f4")
             y = {"equal": lambda: x, "nan": lambda: x, "far": lambda: rng.standard_normal(m, dtype="f4"),
-                 "denormal": lambda: (x.view("u4") & 0xfffffff0).view("f4")}.get(
+                 "denormal": lambda: (x.view("u4") & 0xfffffff0).view("f4"),
+                 "absolute": lambda: x + np.float32(1e-3) * rng.standard_normal(m, dtype="f4")}.get(
                 kind, lambda: x * (1 + {"noise": 1e-4, "round": 1e-7}[kind] * rng.standard_normal(m, dtype="f4")))()
             f.write(x.astype(d).tobytes())
             g.write(y.astype(d).tobytes())
@@ -59,6 +65,20 @@ def read(paths):
                 m[at:min(end, at + (1 << 17))].sum()
     with concurrent.futures.ThreadPoolExecutor(CPUS) as pool:
         list(pool.map(part, range(CPUS)))
+
+def copy(paths):
+    files = [os.open(p, os.O_RDONLY) for p in paths]
+    def part(i):
+        buffer = bytearray(1 << 18)
+        for f in files:
+            size = os.fstat(f).st_size
+            at, end = size * i // CPUS, size * (i + 1) // CPUS
+            while at < end:
+                at += os.preadv(f, [buffer], at)
+    with concurrent.futures.ThreadPoolExecutor(CPUS) as pool:
+        list(pool.map(part, range(CPUS)))
+    for f in files:
+        os.close(f)
 
 def in_numpy(paths, d, k):
     e0, a0 = (np.load(p, mmap_mode="r")[:k].view(d) for p in paths)
@@ -101,22 +121,23 @@ def run(what):
         total = sum(map(os.path.getsize, paths))
         tool = lambda: subprocess.run([scalify, "compare", *paths, "--quiet", *hint])
         k = min(n, 1 << 22)
-        t_read, t_tool = [], []
+        t_read, t_copy, t_tool = [], [], []
         for _ in range(5):
             t_read.append(timed(lambda: read(paths)))
+            t_copy.append(timed(lambda: copy(paths)))
             t_tool.append(timed(tool))
         t_numpy = np.min([timed(lambda: in_numpy(paths, d, k)) for _ in range(2)], 0) * n / k
-        r, t = np.min(t_read, 0), np.min(t_tool, 0)
+        r, c, t = np.min(t_read, 0), np.min(t_copy, 0), np.min(t_tool, 0)
         row = [what]
         for i in (0, 1):
-            row += [f"{total / r[i] / 1e9:.2f}", f"{total / t[i] / 1e9:.2f}", f"{r[i] / t[i]:.0%}",
+            row += [f"{total / r[i] / 1e9:.2f}", f"{total / c[i] / 1e9:.2f}", f"{total / t[i] / 1e9:.2f}", f"{r[i] / t[i]:.0%}",
                     f"{total / t_numpy[i] / 1e9:.3f}", f"{t_numpy[i] / t[i]:.0f}x"]
         print("  ".join(f"{c:>{w}}" for c, w in zip(row, WIDTHS)), flush=True)
 
-WIDTHS = (18, *(9,) * 10)
+WIDTHS = (19, *(8,) * 12)
 print(f"{size / 1e6:.0f} MB in each file, {CPUS} processors, load {os.getloadavg()[0]:.1f}; GB/s of both files together")
-heads = ["", *("reading", "scalify", "share", "numpy", "faster") * 2]
-print(" " * 20 + f"{'wall time':^53}  {'time of processors':^53}")
+heads = ["", *("reading", "copying", "scalify", "share", "numpy", "faster") * 2]
+print(" " * 21 + f"{'wall time':^58}  {'time of processors':^58}")
 print("  ".join(f"{c:>{w}}" for c, w in zip(heads, WIDTHS)))
 for w in what:
     run(w)

@@ -251,6 +251,29 @@ def cases():
     yield "large/nan", e, g
     h = np.sort(np.abs(e).ravel())
     yield "large/growing", np.zeros_like(h), h
+    # A few pairs that are not near the others: signs, zeros, denormals, what is
+    # not finite.
+    for name in ("float16", "bfloat16", "float32", "float64"):
+        d = dtype(name)
+        with np.errstate(all="ignore"):
+            x = rng.normal(size=(3, 30007)).astype(d)
+            y = (wide(x) * (1 + 10.0 ** rng.integers(-6, -1, x.shape) * rng.normal(size=x.shape))).astype(d)
+            for v in (x, y):
+                odd = rng.random(v.shape) < 0.01
+                v[odd] = rng.choice(specials(d), odd.sum())
+                turned = rng.random(v.shape) < 0.01
+                v[turned] = -v[turned]
+        yield f"{name}/odd", x, y
+        y = x.copy()
+        y[rng.random(x.shape) < 0.02] = d.type(1.0)
+        yield f"{name}/few", x, y
+    # So many that pairs are counted.
+    for name in ("int8", "float8_e4m3fn"):
+        x = random_bits(dtype(name), (3, 350003))
+        y = x.copy()
+        some = rng.random(x.shape) < 0.1
+        y[some] = random_bits(dtype(name), (some.sum(),))
+        yield f"{name}/many", x, y
     yield "mixed/bf16", e[:, :1000], e[:, :1000].astype(ml_dtypes.bfloat16)
     yield "mixed/int", rng.integers(-5, 5, 1000), rng.integers(-5, 5, 1000).astype("i2")
 

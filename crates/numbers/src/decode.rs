@@ -79,6 +79,26 @@ impl Pair {
         c.e[n..].fill(0.0);
     }
 
+    /// The same as [`Pair::fill`] in one pass, for full chunks of one type of
+    /// floats of 16 bits and more: are all values finite? `None` for others.
+    pub(crate) fn fill_floats(&self, e: &[u8], a: &[u8], c: &mut Chunk) -> Option<bool> {
+        macro_rules! both {
+            ($f:ident) => {
+                $f(e.as_chunks().0.first_chunk()?, a.as_chunks().0.first_chunk()?, c)
+            };
+        }
+        if self.e != self.a || e.len() != CHUNK * self.e.literal_bytes() {
+            return None;
+        }
+        Some(match self.e {
+            DType::F32 => both!(both_f32),
+            DType::F64 => both!(both_f64),
+            DType::Bf16 => both!(both_bf16),
+            DType::F16 => both!(both_f16),
+            _ => return None,
+        })
+    }
+
     /// Fills a chunk from the bytes of `n` elements of each side; `n` is at
     /// most [`CHUNK`] and the slices have as many elements.
     pub(crate) fn fill(&self, e: &[u8], a: &[u8], n: usize, c: &mut Chunk) {
@@ -106,7 +126,7 @@ impl Pair {
 /// of a type of eight bits or less.
 pub(crate) struct Table {
     pub(crate) value: [f64; 256],
-    rank: [i32; 256],
+    pub(crate) rank: [i32; 256],
 }
 
 fn narrow_value(t: DType, code: u8) -> f64 {
@@ -280,6 +300,32 @@ fn ulps(t: DType, which: Ulps, e: &[u8], a: &[u8], c: &mut Chunk) {
     }
 }
 
+macro_rules! both {
+    ($name:ident, $t:ty, $n:literal, $value:expr, $order:expr, $out:ident) => {
+        #[multiversion(targets(
+            "x86_64+avx512f+avx512vl+avx512dq+avx512bw",
+            "x86_64+avx2+fma+f16c"
+        ))]
+        fn $name(e: &[[u8; $n]; CHUNK], a: &[[u8; $n]; CHUNK], c: &mut Chunk) -> bool {
+            let (value, order) = ($value, $order);
+            let mut bad = 0u64;
+            for i in 0..CHUNK {
+                let (x, y) = (<$t>::from_le_bytes(e[i]), <$t>::from_le_bytes(a[i]));
+                let (v, w): (f64, f64) = (value(x), value(y));
+                (c.e[i], c.a[i], c.d[i]) = (v, w, w - v);
+                c.$out[i] = order(x).abs_diff(order(y));
+                bad |= !((v.abs() < f64::INFINITY) & (w.abs() < f64::INFINITY)) as u64;
+            }
+            bad == 0
+        }
+    };
+}
+
+both!(both_f32, u32, 4, |x| f32::from_bits(x) as f64, order32, u);
+both!(both_f64, u64, 8, f64::from_bits, order64, w);
+both!(both_bf16, u16, 2, |x| f32::from_bits((x as u32) << 16) as f64, order16, u);
+both!(both_f16, u16, 2, half_value, order16, u);
+
 /// Real and imaginary part of element `i`; a real type has no imaginary part.
 pub(crate) fn parts(t: DType, b: &[u8], i: usize) -> (f64, f64) {
     let size = t.literal_bytes();
@@ -364,6 +410,36 @@ mod tests {
         for b in 0..=u16::MAX {
             let (x, y) = (half_value(b), half::f16::from_bits(b).to_f64());
             assert!(x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan(), "{b:#x} {x} {y}");
+        }
+    }
+
+    #[test]
+    fn one_pass_fills_the_same() {
+        let mut s = 1u64;
+        for t in [DType::F32, DType::F64, DType::Bf16, DType::F16] {
+            for special in [false, true] {
+                let mut bytes = || -> Vec<u8> {
+                    let size = t.literal_bytes();
+                    let all = (0..CHUNK * size).map(|i| {
+                        s = s.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                        // Without the exponent's second bit values are finite.
+                        let last = i % size == size - 1 && !special;
+                        (s >> 56) as u8 & if last { 0xbf } else { 0xff }
+                    });
+                    all.collect()
+                };
+                let (e, a) = (bytes(), bytes());
+                let (mut x, mut y) = (Chunk::new(), Chunk::new());
+                let pair = Pair::new(t, t);
+                assert_eq!(pair.fill_floats(&e, &a, &mut x), Some(!special), "{t}");
+                pair.fill(&e, &a, CHUNK, &mut y);
+                let bits = |v: &[f64]| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                for (x, y) in [(&x.e, &y.e), (&x.a, &y.a), (&x.d, &y.d)] {
+                    assert_eq!(bits(x), bits(y), "{t}");
+                }
+                assert_eq!((x.u, x.w), (y.u, y.w), "{t}");
+                assert_eq!(pair.fill_floats(&e[8..], &a[8..], &mut x), None);
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! The two-dimensional histogram: error by magnitude, both logarithmic.
 
+use crate::ahead::Ahead;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -32,6 +33,18 @@ pub(crate) fn key(error: f64, magnitude: f64, i: usize) -> u32 {
     (if error == 0.0 { (ZERO + (i & (ZEROS - 1))) as i64 } else { cell }) as u32
 }
 
+/// How [`key`] is made of the upper 32 bits of an error and a magnitude: shifts
+/// to the right, what is taken off, the last bins of both; errors count rows.
+pub(crate) const SHIFT: [u32; 2] = [20 - SUB, 20];
+pub(crate) const FIRST: [i32; 2] = [((1023 + LOW) << SUB) - 1, 1023 + LOW - 1];
+pub(crate) const LAST: [i32; 2] = [E_BINS as i32 - 1, M_BINS as i32 - 1];
+pub(crate) const ROW: i32 = M_BINS as i32;
+
+/// The cell of an error of zero.
+pub(crate) fn zero_key(i: usize) -> u32 {
+    (ZERO + (i & (ZEROS - 1))) as u32
+}
+
 /// Cells of [`near_key`].
 const NEAR: usize = 1 << 19;
 
@@ -58,13 +71,52 @@ fn of_near(k: u32) -> u32 {
     (e * M_BINS + m) as u32
 }
 
+/// Cell of an error that is not above its magnitude, but if it is not zero, is
+/// not below it by more than 24 octaves; otherwise as [`near_key`].
+#[inline(always)]
+pub(crate) fn short_key(error: u32, magnitude: u32, i: usize) -> u16 {
+    let relative = (error >> 20).wrapping_sub(magnitude >> 20 & !7).wrapping_add(24 << 3);
+    let key = (magnitude >> 15 & 0xff00) | relative;
+    // No magnitude that is not zero has these.
+    (if error == 0 { i as u32 & 0xff } else { key }) as u16
+}
+
+/// The same as [`key`].
+fn of_short(k: u16) -> u32 {
+    let m = (k >> 8) as u32;
+    if m == 0 {
+        return ZERO as u32;
+    }
+    let e = (m << 3).wrapping_add((k & 0xff) as u32).wrapping_sub(24 << 3) as i64;
+    let e = e + ((-127 - LOW as i64) << SUB) + 1;
+    (e * M_BINS + m as i64 - 127 - LOW as i64 + 1) as u32
+}
+
+/// Power of two of the distance in units in the last place of a pair in this
+/// cell, if both have the same exponent and fractions of `bits`.
+#[inline(always)]
+pub(crate) fn short_level(k: u16, bits: u32) -> Option<usize> {
+    if k < 256 {
+        return None;
+    }
+    (((k & 0xff) as u32 >> 3) + bits).checked_sub(24).map(|n| n as usize)
+}
+
 /// Counts of one worker.
 pub(crate) struct Table {
-    /// Empty for small tensors, whose keys are listed instead.
+    /// Keys are listed, not counted.
+    small: bool,
+    /// Empty before the first.
     cells: Vec<u32>,
     /// Counts by [`near_key`]; empty before the first.
     near: Vec<u32>,
+    /// Counts by [`short_key`]; empty before the first.
+    short: Vec<u32>,
     list: Vec<u32>,
+    short_list: Vec<u16>,
+    /// Bits of fractions, for [`short_level`].
+    bits: u32,
+    levels: [u64; 32],
     /// Elements counted since the table was emptied.
     held: u64,
     sparse: BTreeMap<u32, u64>,
@@ -72,13 +124,18 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// `small` if only some ten thousand elements will come.
-    pub(crate) fn new(small: bool) -> Table {
-        let cells = if small { Vec::new() } else { vec![0; CELLS] };
+    /// `small` if only some ten thousand elements will come; `bits` of the
+    /// fraction of the type if [`Table::add_short`] is used.
+    pub(crate) fn new(small: bool, bits: u32) -> Table {
         Table {
-            cells,
+            small,
+            bits,
+            cells: Vec::new(),
             near: Vec::new(),
+            short: Vec::new(),
             list: Vec::new(),
+            short_list: Vec::new(),
+            levels: [0; 32],
             held: 0,
             sparse: BTreeMap::new(),
             zeros: 0,
@@ -86,24 +143,24 @@ impl Table {
     }
 
     pub(crate) fn add(&mut self, keys: &[u32]) {
-        if self.cells.is_empty() {
+        if self.small {
             self.list.extend_from_slice(keys);
             return;
+        }
+        if self.cells.is_empty() {
+            self.cells = vec![0; CELLS];
         }
         for &k in keys {
             if let Some(c) = self.cells.get_mut(k as usize) {
                 *c += 1;
             }
         }
-        self.held += keys.len() as u64;
-        if self.held > u32::MAX as u64 / 2 {
-            self.flush();
-        }
+        self.counted(keys.len());
     }
 
     /// Counts keys of [`near_key`].
     pub(crate) fn add_near(&mut self, keys: &[u32]) {
-        if self.cells.is_empty() {
+        if self.small {
             self.list.extend(keys.iter().map(|&k| of_near(k)));
             return;
         }
@@ -115,21 +172,64 @@ impl Table {
                 cells[k as usize % NEAR] += 1;
             }
         }
-        self.held += keys.len() as u64;
+        self.counted(keys.len());
+    }
+
+    fn counted(&mut self, n: usize) {
+        self.held += n as u64;
         if self.held > u32::MAX as u64 / 2 {
             self.flush();
         }
     }
 
+    /// Counts keys of [`short_key`].
+    pub(crate) fn add_short(&mut self, keys: &[u16], ahead: &mut Ahead) {
+        if self.small {
+            self.short_list.extend_from_slice(keys);
+            return;
+        }
+        if self.short.is_empty() {
+            self.short = vec![0; 1 << 16];
+        }
+        if let Some(cells) = self.short.first_chunk_mut::<{ 1 << 16 }>() {
+            for keys in keys.chunks(128) {
+                for &k in keys {
+                    cells[k as usize] += 1;
+                }
+                ahead.part(16);
+            }
+        }
+        self.counted(keys.len());
+    }
+
+    /// How many pairs in cells of [`short_key`] have a distance from `2^k` to
+    /// the next, as far as [`short_level`] says; empty again after that.
+    pub(crate) fn take_levels(&mut self) -> [u64; 32] {
+        self.flush();
+        std::mem::take(&mut self.levels)
+    }
+
     pub(crate) fn add_zeros(&mut self, n: usize) {
-        self.zeros += n as u64;
+        self.zeros = self.zeros.wrapping_add(n as u64);
+    }
+
+    /// Takes back pairs of zeros, counted already or about to be.
+    pub(crate) fn remove_zeros(&mut self, n: u64) {
+        self.zeros = self.zeros.wrapping_sub(n);
     }
 
     fn count(&mut self, k: u32, n: u64) {
         if k as usize >= ZERO {
-            self.zeros += n;
+            self.zeros = self.zeros.wrapping_add(n);
         } else {
             *self.sparse.entry(k).or_default() += n;
+        }
+    }
+
+    fn count_short(&mut self, k: u16, n: u64) {
+        self.count(of_short(k), n);
+        if let Some(l) = short_level(k, self.bits).and_then(|l| self.levels.get_mut(l)) {
+            *l += n;
         }
     }
 
@@ -155,6 +255,17 @@ impl Table {
             }
         }
         self.near = near;
+        let mut short = std::mem::take(&mut self.short);
+        for (k, c) in short.iter_mut().enumerate() {
+            if *c != 0 {
+                self.count_short(k as u16, *c as u64);
+                *c = 0;
+            }
+        }
+        self.short = short;
+        for k in std::mem::take(&mut self.short_list) {
+            self.count_short(k, 1);
+        }
         self.held = 0;
     }
 
@@ -220,6 +331,14 @@ impl Histogram {
                 count,
             }
         })
+    }
+
+    /// Counts `n` pairs of an error and a magnitude, neither negative nor NaN.
+    pub(crate) fn count(&mut self, error: f64, magnitude: f64, n: u64) {
+        match key(error, magnitude, 0) {
+            k if k as usize >= ZERO => self.zeros += n,
+            k => *self.cells.entry(k).or_default() += n,
+        }
     }
 
     /// Number of pairs.

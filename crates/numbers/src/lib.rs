@@ -7,6 +7,8 @@
 //!
 //! **What may not:** file formats (`scalify-tensors`), programs.
 
+mod ahead;
+mod bytes;
 pub mod compare;
 pub mod criteria;
 mod decode;

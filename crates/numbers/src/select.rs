@@ -4,6 +4,7 @@
 use crate::decode::{CHUNK, Chunk, Pair};
 use crate::engine::scan;
 use crate::metrics::{Metrics, Percentiles};
+use crate::near;
 use multiversion::multiversion;
 use scalify_tensors::{Tensor, TensorError};
 
@@ -41,6 +42,29 @@ fn between(a: f64, b: f64, t: f64) -> f64 {
     }
     let d = b - a;
     if t >= 0.5 { b - d * (1.0 - t) } else { a + d * t }
+}
+
+/// Of errors with their counts, by growing error.
+pub(crate) fn of_counts(errors: &[(f64, u64)]) -> Percentiles {
+    let n: u64 = errors.iter().map(|x| x.1).sum();
+    let at = |rank: u64| {
+        let mut before = 0;
+        let mut all = errors.iter();
+        let found = all.find(|x| {
+            before += x.1;
+            rank < before
+        });
+        found.map_or(0.0, |x| x.0)
+    };
+    let of = |percent| {
+        if n == 0 {
+            return 0.0;
+        }
+        let (below, t) = place(n, percent);
+        between(at(below.min(n - 1)), at((below + 1).min(n - 1)), t)
+    };
+    let [p50, p90, p99, p99_9] = PERCENT.map(of);
+    Percentiles { p50, p90, p99, p99_9, exact: true }
 }
 
 pub(crate) fn percentiles(
@@ -159,19 +183,27 @@ fn narrow(
             .collect();
         (Chunk::new(), seen)
     };
-    let block = |w: &mut (Box<Chunk>, Vec<Seen>), _, be: &[u8], ba: &[u8]| {
+    let block = |w: &mut (Box<Chunk>, Vec<Seen>), _, be: &[u8], ba: &[u8], _| {
         let (se, sa) = (e.dtype().literal_bytes(), a.dtype().literal_bytes());
         let mut flags = [0u8; CHUNK];
         for (x, y) in be.chunks(CHUNK * se).zip(ba.chunks(CHUNK * sa)) {
+            // What is equal has no error.
+            if e.dtype() == a.dtype() && x == y {
+                continue;
+            }
             let n = x.len() / se;
-            pair.fill(x, y, n, &mut w.0);
-            mark(&w.0.d, &limits, &mut flags);
-            let wanted = flags.as_chunks::<8>().0.iter().enumerate().filter(|f| *f.1 != [0; 8]);
-            for i in wanted.flat_map(|f| f.0 * 8..f.0 * 8 + 8).take_while(|&i| i < n) {
-                let c = &w.0;
+            let (c, seen) = (&mut *w.0, &mut w.1);
+            if pair.fill_floats(x, y, c).is_none() {
+                pair.fill(x, y, n, c);
+            }
+            mark(&c.d, &limits, &mut flags);
+            near::each(&flags, |i| {
                 let bits = c.d[i].abs().to_bits();
-                for (r, s) in ranges.iter().zip(&mut w.1) {
-                    if bits < r.lo || bits >= r.hi || !c.e[i].is_finite() || !c.a[i].is_finite() {
+                if i >= n || bits == 0 || !c.e[i].is_finite() || !c.a[i].is_finite() {
+                    return;
+                }
+                for (r, s) in ranges.iter().zip(&mut *seen) {
+                    if bits < r.lo || bits >= r.hi {
                         continue;
                     }
                     match (s, r.split) {
@@ -180,7 +212,7 @@ fn narrow(
                         _ => {}
                     }
                 }
-            }
+            });
         }
         Ok(())
     };
@@ -200,10 +232,12 @@ fn narrow(
             }
         }
         let Some(shift) = r.split else {
-            values.sort_unstable_by(f64::total_cmp);
             for &(rank, slot) in &r.ranks {
                 // Fewer only if the file changed meanwhile.
-                found[slot] = values.get(rank as usize).copied().unwrap_or(found[slot]);
+                if (rank as usize) < values.len() {
+                    let at = values.select_nth_unstable_by(rank as usize, f64::total_cmp);
+                    found[slot] = *at.1;
+                }
             }
             continue;
         };

@@ -169,7 +169,26 @@ fn noisy(t: DType, kind: u64) -> (Tensor, Tensor) {
             }
             7 => next() - 0.5,
             8 => 0.0,
+            // Few pairs that are not near, of each sort.
+            10 => match (next() * 300.0) as u32 {
+                0 => -x,
+                1 => f32::NAN,
+                2 => f32::NEG_INFINITY,
+                3 => x * 5.0,
+                4 => f32::MIN_POSITIVE * next(),
+                5 => f32::MAX,
+                _ => x * (1.0 + (next() - 0.5) * 1e-2),
+            },
             _ => [x, 0.0, -0.0, f32::NAN, f32::INFINITY, f32::MAX][(next() * 6.0) as usize],
+        };
+        // On the other side too.
+        let x = match (kind, (next() * 200.0) as u32) {
+            (10, 0) => f32::NAN,
+            (10, 1) => f32::NEG_INFINITY,
+            (10, 2) => f32::INFINITY,
+            (10, 3) => f32::MIN_POSITIVE * next(),
+            (10, 4) => y,
+            _ => x,
         };
         // Some chunks have values at the ends of the range.
         let (x, y) = match (i % 5000, kind) {
@@ -218,7 +237,7 @@ fn widened(t: &Tensor) -> Tensor {
 #[test]
 fn all_ways_agree() {
     for t in [DType::F32, DType::Bf16, DType::F16] {
-        for kind in 0..10 {
+        for kind in 0..11 {
             let (e, a) = noisy(t, kind);
             for (atol, rtol) in
                 [(0.0, 1e-3), (1e-5, 1e-3), (1e-3, 1.6e-2), (0.3, 0.0), (1e-3, 5e-5)]
@@ -247,11 +266,18 @@ fn all_ways_agree() {
                     (p.exact, p.p50, p.p90, p.p99, p.p99_9)
                 };
                 assert_eq!(p(&m), p(&w), "{what}");
+                let places = |v: &[scalify_numbers::Element]| {
+                    v.iter().map(|x| x.index[0]).collect::<Vec<_>>()
+                };
                 let at = |v: &[scalify_numbers::Element]| {
                     v.iter().map(|x| (x.index[0], x.abs)).collect::<Vec<_>>()
                 };
                 assert_eq!(at(&m.worst), at(&w.worst), "{what}");
                 assert_eq!(at(m.worst_rel.as_slice()), at(w.worst_rel.as_slice()), "{what}");
+                assert_eq!(places(&m.special), places(&w.special), "{what}");
+                let sides =
+                    |m: &Metrics| [m.expected, m.actual].map(|s| (s.nan, s.pos_inf, s.neg_inf));
+                assert_eq!(sides(&m), sides(&w), "{what}");
                 let near = |x: f64, y: f64| x == y || (x - y).abs() <= 1e-12 * y.abs();
                 for (x, y) in [
                     (m.mean_abs, w.mean_abs),
@@ -264,6 +290,12 @@ fn all_ways_agree() {
                 }
                 // Distances and denormals follow from the bits.
                 let (u, over, den) = by_bits(&e, &a);
+                let place = m.worst_ulp.as_ref().map(|x| x.ulp);
+                assert_eq!(
+                    place,
+                    (m.ulp.as_ref().unwrap().max > 0).then(|| u.iter().max().copied()),
+                    "{what}"
+                );
                 let ulp = m.ulp.unwrap();
                 assert_eq!(
                     (ulp.max, ulp.over),

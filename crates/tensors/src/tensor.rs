@@ -1,7 +1,7 @@
 //! A tensor in memory or in a file, read in blocks.
 
-use crate::TensorError;
 use crate::source::Source;
+use crate::{TensorError, Window};
 use scalify_ir::DType;
 use scalify_ir::dtype::DTypeClass;
 use scalify_ir::shape::Dims;
@@ -20,6 +20,9 @@ pub struct Tensor {
     source: Source,
     coding: Coding,
 }
+
+/// Fewer bytes are faster copied than mapped.
+const MAPPED: usize = 1 << 17;
 
 /// How stored bytes differ from canonical ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -190,6 +193,19 @@ impl Tensor {
             clean(self.dtype, buf);
         }
         Ok(buf)
+    }
+
+    /// Elements `start..start + count` mapped into memory, in row-major order;
+    /// `None` where [`Tensor::read`] must do: elements in memory or stored in
+    /// another form, few elements, a system or file that cannot map.
+    pub fn map(&self, start: u64, count: usize) -> Option<Window> {
+        let Source::File(f, at) = &self.source else { return None };
+        let size = self.dtype.literal_bytes();
+        let len = count.checked_mul(size).filter(|&n| n >= MAPPED)?;
+        if self.coding != Coding::default() || start.checked_add(count as u64)? > self.len {
+            return None;
+        }
+        Window::open(&f.file, &f.name, at.checked_add(start * size as u64)?, len)
     }
 
     /// All elements.

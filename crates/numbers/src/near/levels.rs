@@ -3,7 +3,6 @@
 use super::Near;
 use crate::decode::CHUNK;
 use multiversion::multiversion;
-use scalify_ir::DType;
 
 /// Counts of pairs by distance in units in the last place.
 pub(crate) struct Levels {
@@ -20,8 +19,8 @@ impl Levels {
         Levels { lanes: [[0; 64]; 32], held: 0, bins: [0; 32] }
     }
 
-    /// Counts a near chunk.
-    pub(crate) fn add(&mut self, t: DType, c: &Near, max: u32) {
+    /// Counts a near chunk with denormals.
+    pub(crate) fn add(&mut self, c: &Near, max: u32) {
         if max == 0 {
             return;
         }
@@ -29,13 +28,9 @@ impl Levels {
             self.flush();
         }
         self.held += 1;
-        if t == DType::F32 {
-            count(&mut self.lanes, &c.level, max, true);
-        } else {
-            count(&mut self.lanes, &c.level, max.min(255), false);
-            if let (256.., Some((_, high))) = (max, self.lanes.split_at_mut_checked(8)) {
-                count(high, &c.high, max >> 8, false);
-            }
+        count(&mut self.lanes, &c.level, max.min(255));
+        if let (256.., Some((_, high))) = (max, self.lanes.split_at_mut_checked(8)) {
+            count(high, &c.high, max >> 8);
         }
     }
 
@@ -54,13 +49,12 @@ impl Levels {
     }
 }
 
-/// Adds to `lanes[k]` how many distances are `2^k` or more. `zeros`: they are
-/// given by the zeros before the first of 32 bits.
+/// Adds to `lanes[k]` how many distances are `2^k` or more.
 #[multiversion(targets(
     "x86_64+avx512f+avx512vl+avx512dq+avx512bw+avx512cd+fma",
     "x86_64+avx2+fma"
 ))]
-fn count(lanes: &mut [[u8; 64]], x: &[u8; CHUNK], max: u32, zeros: bool) {
+fn count(lanes: &mut [[u8; 64]], x: &[u8; CHUNK], max: u32) {
     for (k, n) in lanes.iter_mut().enumerate().take(32) {
         if 1u32 << k > max {
             break;
@@ -68,8 +62,7 @@ fn count(lanes: &mut [[u8; 64]], x: &[u8; CHUNK], max: u32, zeros: bool) {
         let mut held = *n;
         for x in x.as_chunks::<64>().0 {
             for l in 0..64 {
-                let far = if zeros { x[l] <= 31 - k as u8 } else { x[l] >= 1u8 << (k & 7) };
-                held[l] = held[l].wrapping_add(far as u8);
+                held[l] = held[l].wrapping_add((x[l] >= 1u8 << (k & 7)) as u8);
             }
         }
         *n = held;

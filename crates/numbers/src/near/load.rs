@@ -1,132 +1,254 @@
-//! Reading both sides of a chunk.
+//! What a chunk is like, from the bits of both sides, and its pairs.
 
 use super::{Look, Near};
 use crate::decode::CHUNK;
+use crate::hist;
 use multiversion::multiversion;
 use scalify_ir::DType;
 
 const ABS: u32 = 0x7fff_ffff;
 
-const ABS16: u16 = 0x7fff;
+pub(super) const ABS16: u16 = 0x7fff;
 
-/// A finite `f16` without sign. `lo` as in [`Look`]: denormals go through
-/// integers, since to multiply denormals of `f32` is slow.
-#[inline(always)]
-fn half(x: u16, lo: u16) -> f32 {
-    let bits = (x as u32) << 13;
-    if lo >= 0x3ff {
-        f32::from_bits(bits) * f32::from_bits((127 + 112) << 23)
-    } else {
-        let small = x as i32 as f32 * f32::from_bits((127 - 24) << 23);
-        if x < 0x400 { small } else { f32::from_bits(bits + (112 << 23)) }
-    }
-}
+/// Arrays with room behind for a whole vector.
+pub(super) const ROOM: usize = CHUNK + 16;
 
-/// Reads both sides; not near chunks leave the arrays in any state.
-macro_rules! load16 {
-    ($name:ident, $widen:expr) => {
+macro_rules! look {
+    ($name:ident, $t:ty, $n:literal, $abs:expr) => {
+        /// Looks at both sides. `limit` is in bits.
         #[multiversion(targets(
             "x86_64+avx512f+avx512vl+avx512dq+avx512bw+avx512cd+fma",
             "x86_64+avx2+fma"
         ))]
-        pub(super) fn $name(e: &[[u8; 2]; CHUNK], a: &[[u8; 2]; CHUNK], c: &mut Near) -> Look {
-            let (mut hi, mut lo, mut differ, mut ulp) = (0u16, u16::MAX, 0u16, 0u16);
-            let mut unequal = 0u16;
+        pub(super) fn $name(e: &[[u8; $n]; CHUNK], a: &[[u8; $n]; CHUNK], limit: u32) -> Look {
+            let (limit, mut above) = (limit as $t, 0 as $t);
+            let (mut hi, mut lo, mut differ, mut ulp) = (0 as $t, <$t>::MAX, 0 as $t, 0 as $t);
+            let (mut unequal, mut min) = (0 as $t, <$t>::MAX);
             for i in 0..CHUNK {
-                let (x, y) = (u16::from_le_bytes(e[i]), u16::from_le_bytes(a[i]));
-                let (mx, my) = (x & ABS16, y & ABS16);
-                hi = hi.max(mx).max(my);
+                let (x, y) = (<$t>::from_le_bytes(e[i]), <$t>::from_le_bytes(a[i]));
+                let (mx, my) = (x & $abs, y & $abs);
+                let (most, least) = (mx.max(my), mx.min(my));
+                hi = hi.max(most);
+                min = min.min(least);
                 lo = lo.min(mx.wrapping_sub(1)).min(my.wrapping_sub(1));
                 differ |= x ^ y;
-                let u = mx.abs_diff(my);
+                let u = most - least;
                 ulp = ulp.max(u);
-                unequal += (u != 0) as u16;
-                c.level[i] = u.min(255) as u8;
-            }
-            if ulp > 255 {
-                for i in 0..CHUNK {
-                    let (x, y) = (u16::from_le_bytes(e[i]), u16::from_le_bytes(a[i]));
-                    c.high[i] = ((x & ABS16).abs_diff(y & ABS16) >> 8) as u8;
-                }
-            }
-            let widen = $widen;
-            for i in 0..CHUNK {
-                let (x, y) = (u16::from_le_bytes(e[i]), u16::from_le_bytes(a[i]));
-                let (x, y): (f32, f32) = (widen(x & ABS16, lo), widen(y & ABS16, lo));
-                c.e[i] = x;
-                c.d[i] = y - x;
+                unequal += (u != 0) as $t;
+                above += (mx > limit) as $t;
             }
             Look {
                 hi: hi as u32,
                 lo: lo as u32,
+                min: min as u32,
                 differ: differ as u32,
                 ulp: ulp as u32,
                 unequal: unequal as u32,
+                above: above as u32,
             }
         }
     };
 }
 
-load16!(bf16, |x: u16, _| f32::from_bits((x as u32) << 16));
+look!(look32, u32, 4, ABS);
+look!(look16, u16, 2, ABS16);
 
-load16!(f16, half);
-
-#[multiversion(targets(
-    "x86_64+avx512f+avx512vl+avx512dq+avx512bw+avx512cd+fma",
-    "x86_64+avx2+fma"
-))]
-pub(super) fn f32(e: &[[u8; 4]; CHUNK], a: &[[u8; 4]; CHUNK], c: &mut Near) -> Look {
-    let (mut hi, mut lo, mut differ, mut ulp) = (0u32, u32::MAX, 0u32, 0u32);
-    let mut unequal = 0u32;
-    for i in 0..CHUNK {
-        let (x, y) = (u32::from_le_bytes(e[i]), u32::from_le_bytes(a[i]));
-        let (mx, my) = (x & ABS, y & ABS);
-        hi = hi.max(mx).max(my);
-        lo = lo.min(mx.wrapping_sub(1)).min(my.wrapping_sub(1));
-        differ |= x ^ y;
-        let u = mx.abs_diff(my);
-        ulp = ulp.max(u);
-        unequal += (u != 0) as u32;
-        c.level[i] = u.leading_zeros() as u8;
-        let (mx, my) = (f32::from_bits(mx), f32::from_bits(my));
-        c.e[i] = mx;
-        c.d[i] = my - mx;
-    }
-    Look { hi, lo, differ, ulp, unequal }
+macro_rules! look_one {
+    ($name:ident, $t:ty, $n:literal, $abs:expr) => {
+        /// Looks at one side: largest bits, and smallest less one.
+        #[multiversion(targets(
+            "x86_64+avx512f+avx512vl+avx512dq+avx512bw+avx512cd+fma",
+            "x86_64+avx2+fma"
+        ))]
+        pub(super) fn $name(e: &[[u8; $n]; CHUNK], limit: u32) -> Look {
+            let (mut hi, mut lo, mut min) = (0 as $t, <$t>::MAX, <$t>::MAX);
+            let (limit, mut above) = (limit as $t, 0 as $t);
+            for x in e {
+                let x = <$t>::from_le_bytes(*x) & $abs;
+                hi = hi.max(x);
+                min = min.min(x);
+                above += (x > limit) as $t;
+                lo = lo.min(x.wrapping_sub(1));
+            }
+            Look {
+                hi: hi as u32,
+                lo: lo as u32,
+                min: min as u32,
+                above: above as u32,
+                ..Look::default()
+            }
+        }
+    };
 }
 
-/// Reads one side.
+look_one!(one32, u32, 4, ABS);
+look_one!(one16, u16, 2, ABS16);
+
+macro_rules! spread {
+    ($name:ident, $t:ty, $n:literal, $abs:expr) => {
+        /// Bits without signs of all pairs.
+        #[multiversion(targets(
+            "x86_64+avx512f+avx512vl+avx512dq+avx512bw+avx512cd+fma",
+            "x86_64+avx2+fma"
+        ))]
+        pub(super) fn $name(e: &[[u8; $n]; CHUNK], a: &[[u8; $n]; CHUNK], c: &mut Near) {
+            for i in 0..CHUNK {
+                c.x[i] = (<$t>::from_le_bytes(e[i]) & $abs) as u32;
+                c.y[i] = (<$t>::from_le_bytes(a[i]) & $abs) as u32;
+            }
+            c.held = CHUNK;
+            c.sparse = false;
+        }
+    };
+}
+
+spread!(spread32, u32, 4, ABS);
+spread!(spread16, u16, 2, ABS16);
+
+/// A finite `f16` without sign that is zero or normal.
+#[inline(always)]
+pub(super) fn half(x: u32) -> f32 {
+    f32::from_bits(x << 13) * f32::from_bits((127 + 112) << 23)
+}
+
+/// Any finite `f16` without sign; denormals go through integers, since to
+/// multiply denormals of `f32` is slow.
+#[inline(always)]
+pub(super) fn any_half(x: u32) -> f32 {
+    let small = x as i32 as f32 * f32::from_bits((127 - 24) << 23);
+    if x < 0x400 { small } else { f32::from_bits((x << 13) + (112 << 23)) }
+}
+
+#[inline(always)]
+pub(super) fn brain(x: u32) -> f32 {
+    f32::from_bits(x << 16)
+}
+
+/// What [`values`] finds.
+pub(super) struct Most {
+    /// Largest error.
+    pub(super) abs: f32,
+    /// May a relative error exceed the one known?
+    pub(super) rel: bool,
+}
+
+/// Values, differences and cells of the pairs held.
+macro_rules! values {
+    ($name:ident, $value:expr, $keys:ident, $key:expr) => {
+        #[multiversion(targets(
+            "x86_64+avx512f+avx512vl+avx512dq+avx512bw+avx512cd+fma",
+            "x86_64+avx2+fma"
+        ))]
+        fn $name(c: &mut Near, max_rel: f32) -> Most {
+            let n = c.padded();
+            let (mut most, mut rel) = (0u32, 0i32);
+            let (value, key) = ($value, $key);
+            let (x, y) = (&c.x[..n], &c.y[..n]);
+            let (e, d, keys) = (&mut c.e[..n], &mut c.d[..n], &mut c.$keys[..n]);
+            for i in 0..n {
+                let (x, y): (f32, f32) = (value(x[i]), value(y[i]));
+                let diff = y - x;
+                let size = diff.abs();
+                e[i] = x;
+                d[i] = diff;
+                keys[i] = key(size.to_bits(), x.to_bits(), i);
+                most = most.max(size.to_bits());
+                // The bits of what is above zero, and only those, are.
+                rel = rel.max((size - max_rel * x).to_bits() as i32);
+            }
+            Most { abs: f32::from_bits(most), rel: rel > 0 }
+        }
+    };
+}
+
+values!(values_f32, f32::from_bits, short, hist::short_key);
+values!(values_bf16, brain, short, hist::short_key);
+values!(values_f16, half, short, hist::short_key);
+values!(values_any_f16, any_half, keys, hist::near_key);
+
+macro_rules! values_of_all {
+    ($name:ident, $t:ty, $n:literal, $abs:expr, $value:expr) => {
+        /// The same for all pairs of a chunk without denormals.
+        #[multiversion(targets(
+            "x86_64+avx512f+avx512vl+avx512dq+avx512bw+avx512cd+fma",
+            "x86_64+avx2+fma"
+        ))]
+        pub(super) fn $name(
+            e: &[[u8; $n]; CHUNK],
+            a: &[[u8; $n]; CHUNK],
+            c: &mut Near,
+            max_rel: f32,
+        ) -> Most {
+            (c.held, c.sparse) = (CHUNK, false);
+            let (mut most, mut rel) = (0u32, 0i32);
+            let value = $value;
+            for i in 0..CHUNK {
+                let x: f32 = value((<$t>::from_le_bytes(e[i]) & $abs) as u32);
+                let y: f32 = value((<$t>::from_le_bytes(a[i]) & $abs) as u32);
+                let diff = y - x;
+                let size = diff.abs();
+                c.e[i] = x;
+                c.d[i] = diff;
+                c.short[i] = hist::short_key(size.to_bits(), x.to_bits(), i);
+                most = most.max(size.to_bits());
+                rel = rel.max((size - max_rel * x).to_bits() as i32);
+            }
+            Most { abs: f32::from_bits(most), rel: rel > 0 }
+        }
+    };
+}
+
+values_of_all!(all_f32, u32, 4, ABS, f32::from_bits);
+values_of_all!(all_bf16, u16, 2, ABS16, brain);
+values_of_all!(all_f16, u16, 2, ABS16, half);
+
+/// `close`: no `f16` denormals.
+pub(super) fn values(t: DType, c: &mut Near, close: bool, max_rel: f32) -> Most {
+    match t {
+        DType::F32 => values_f32(c, max_rel),
+        DType::Bf16 => values_bf16(c, max_rel),
+        _ if close => values_f16(c, max_rel),
+        _ => values_any_f16(c, max_rel),
+    }
+}
+
+/// The value of bits without sign.
+pub(super) fn value(t: DType, x: u32) -> f32 {
+    match t {
+        DType::F32 => f32::from_bits(x),
+        DType::Bf16 => brain(x),
+        _ => any_half(x),
+    }
+}
+
+/// Denormals among `f16`.
+pub(super) fn denormals(e: &[u8]) -> u64 {
+    let m = e.as_chunks::<2>().0.iter().map(|x| u16::from_le_bytes(*x) & ABS16);
+    m.fold(0, |n, x| n + (x.wrapping_sub(1) < 0x3ff) as u64)
+}
+
+/// Marks pairs held of which the exponents differ.
 #[multiversion(targets(
     "x86_64+avx512f+avx512vl+avx512dq+avx512bw+avx512cd+fma",
     "x86_64+avx2+fma"
 ))]
-pub(super) fn one(t: DType, e: &[u8], c: &mut Near) -> Look {
-    let (mut hi, mut lo) = (0u32, u32::MAX);
-    let (mut hi16, mut lo16) = (0u16, u16::MAX);
-    if t == DType::F32 {
-        for (x, o) in e.as_chunks::<4>().0.iter().zip(&mut c.e) {
-            let x = u32::from_le_bytes(*x) & ABS;
-            hi = hi.max(x);
-            lo = lo.min(x.wrapping_sub(1));
-            *o = f32::from_bits(x);
-        }
-        return Look { hi, lo, ..Look::default() };
+pub(super) fn mark(c: &Near, exponent: u32, flags: &mut [u8; CHUNK]) {
+    for i in 0..CHUNK {
+        flags[i] = ((c.x[i] ^ c.y[i]) & exponent != 0) as u8;
     }
-    for x in e.as_chunks::<2>().0 {
-        let x = u16::from_le_bytes(*x) & ABS16;
-        hi16 = hi16.max(x);
-        lo16 = lo16.min(x.wrapping_sub(1));
+}
+
+/// Distances in units in the last place of all pairs of 16-bit types.
+#[multiversion(targets(
+    "x86_64+avx512f+avx512vl+avx512dq+avx512bw+avx512cd+fma",
+    "x86_64+avx2+fma"
+))]
+pub(super) fn levels(c: &mut Near) {
+    for i in 0..CHUNK {
+        let u = c.x[i].abs_diff(c.y[i]);
+        c.level[i] = u.min(255) as u8;
+        c.high[i] = (u >> 8) as u8;
     }
-    if t == DType::Bf16 {
-        for (x, o) in e.as_chunks::<2>().0.iter().zip(&mut c.e) {
-            *o = f32::from_bits(((u16::from_le_bytes(*x) & ABS16) as u32) << 16);
-        }
-    } else {
-        for (x, o) in e.as_chunks::<2>().0.iter().zip(&mut c.e) {
-            *o = half(u16::from_le_bytes(*x) & ABS16, lo16);
-        }
-    }
-    Look { hi: hi16 as u32, lo: lo16 as u32, ..Look::default() }
 }
 
 /// How many pairs are farther apart than `limit`.

@@ -10,16 +10,23 @@
 
 mod levels;
 mod load;
+mod pack;
+mod screen;
+mod squares;
 mod sums;
 
+use crate::ahead::Ahead;
 use crate::decode::CHUNK;
 use crate::hist;
 use crate::kernel::{Params, Sums};
+use load::ROOM;
 use multiversion::multiversion;
 use scalify_ir::DType;
 
 pub(crate) use levels::Levels;
 pub(crate) use load::{first, over};
+pub(crate) use pack::each;
+pub(crate) use screen::{FAR, SPECIAL, Screen, blank, screen};
 
 /// `2^-101` as bits of an `f32`: differences of values from here on are not
 /// denormal.
@@ -31,28 +38,34 @@ const MARGIN: f64 = 1.0 - 1.0 / (1 << 20) as f64;
 /// Pairs handled at a time in `f64`.
 const PART: usize = 128;
 
-/// Chunks with up to this number of unequal pairs are sparse.
-const SPARSE: usize = 3 * PART;
+/// Of chunks with up to this number of unequal pairs only those are kept.
+const SPARSE: u32 = 6 * PART as u32;
 
 /// Arrays of a chunk.
 pub(crate) struct Near {
+    /// Bits without signs of the pairs held.
+    x: [u32; ROOM],
+    y: [u32; ROOM],
     /// Expected values without signs.
     pub(crate) e: [f32; CHUNK],
     /// `|actual| - |expected|`.
     pub(crate) d: [f32; CHUNK],
-    /// Distances in units in the last place. `f32`: zeros before the first bit;
-    /// else the distance, or 255.
+    /// Distances in units in the last place, or 255, and over 256; of chunks
+    /// with denormals only.
     level: [u8; CHUNK],
-    /// Distances of 16-bit types over 256.
     high: [u8; CHUNK],
-    /// Cells, see [`hist::near_key`].
+    /// Cells, see [`hist::short_key`].
+    pub(crate) short: [u16; CHUNK],
+    /// Cells, see [`hist::near_key`], of chunks with denormals.
     pub(crate) keys: [u32; CHUNK],
     /// Place in the chunk of each pair held, if those that are equal are left
     /// out.
-    index: [u16; CHUNK],
+    index: [u32; ROOM],
     sparse: bool,
     /// Pairs held.
     pub(crate) held: usize,
+    /// To add to counts by powers of two that follow from cells.
+    pub(crate) levels: [i64; 32],
 }
 
 /// What decides how a chunk is handled.
@@ -62,12 +75,16 @@ struct Look {
     hi: u32,
     /// Smallest bits without sign, less one: zeros wrap around.
     lo: u32,
+    /// Smallest bits without sign.
+    min: u32,
     /// Bits in which sides differ.
     differ: u32,
     /// Largest distance in units in the last place.
     ulp: u32,
     /// Pairs that are not equal.
     unequal: u32,
+    /// Expected values above `atol`.
+    above: u32,
 }
 
 /// Result of a chunk.
@@ -81,6 +98,8 @@ pub(crate) struct Found {
     pub(crate) rel: bool,
     /// May an error exceed a tolerance?
     pub(crate) far: bool,
+    /// Are cells in [`Near::short`]?
+    pub(crate) close: bool,
     /// Denormals of both sides.
     pub(crate) denormal: [u64; 2],
 }
@@ -90,11 +109,18 @@ pub(crate) fn handles(t: DType) -> bool {
     matches!(t, DType::F32 | DType::Bf16 | DType::F16)
 }
 
+/// Bits of the fraction of a type that is handled, else 0.
+pub(crate) fn fraction(t: DType) -> u32 {
+    Kind::of(t).map_or(0, |k| k.bits)
+}
+
 /// Thresholds in `f32`, none above what it stands for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Largest `f32` that is not above `atol`.
+    /// Largest `f32` that is not above `atol`, and bits of the largest value
+    /// of the type.
     above: f32,
+    bits: u32,
     atol: f32,
     rtol: f32,
 }
@@ -106,68 +132,87 @@ fn below(x: f64) -> f32 {
 }
 
 impl Limits {
-    pub(crate) fn new(p: Params) -> Limits {
-        Limits { above: below(p.atol), atol: below(p.atol * MARGIN), rtol: below(p.rtol * MARGIN) }
+    pub(crate) fn new(t: DType, p: Params) -> Limits {
+        let above = below(p.atol);
+        let bits = match Kind::of(t) {
+            Some(k) if t != DType::F32 => {
+                let (mut low, mut high) = (0, k.infinity + 1);
+                while high - low > 1 {
+                    let x = low.midpoint(high);
+                    *(if load::value(t, x) <= above { &mut low } else { &mut high }) = x;
+                }
+                low
+            }
+            _ => above.to_bits(),
+        };
+        Limits { above, bits, atol: below(p.atol * MARGIN), rtol: below(p.rtol * MARGIN) }
     }
 }
 
-/// Everything but distances in units in the last place. `within`: no error
-/// exceeds a tolerance.
+/// May errors of the pairs held exceed a tolerance?
 #[multiversion(targets(
     "x86_64+avx512f+avx512vl+avx512dq+avx512bw+avx512cd+fma",
     "x86_64+avx2+fma"
 ))]
-fn measure(c: &mut Near, p: Params, l: Limits, max_rel: f32, within: bool, close: bool) -> Found {
-    const N: usize = 32;
-    let (mut max, mut least, mut rel) = ([0.0f32; N], [f32::MAX; N], [0.0f32; N]);
+fn far(c: &Near, l: Limits) -> bool {
     let n = c.padded();
-    let (ce, cd) = (&c.e[..n], &c.d[..n]);
-    for (e, d) in ce.as_chunks::<N>().0.iter().zip(cd.as_chunks::<N>().0) {
-        for i in 0..N {
-            let (e, d) = (e[i], d[i].abs());
-            max[i] = if d > max[i] { d } else { max[i] };
-            least[i] = if e < least[i] { e } else { least[i] };
-            let over = d - max_rel * e;
-            rel[i] = if over > rel[i] { over } else { rel[i] };
-        }
+    let mut far = 0i32;
+    for (&e, &d) in c.e[..n].iter().zip(&c.d[..n]) {
+        let t = l.rtol * e;
+        let over = d.abs() - if t > l.atol { t } else { l.atol };
+        far = far.max(over.to_bits() as i32);
     }
-    let most = |v: [f32; N]| sums::fold(v, |a, b| if b > a { b } else { a });
-    let least = sums::fold(least, |a, b| if b < a { b } else { a });
-    let max = most(max);
-    let far = !within && max > l.atol && {
-        let mut far = [0.0f32; N];
-        for (e, d) in ce.as_chunks::<N>().0.iter().zip(cd.as_chunks::<N>().0) {
-            for i in 0..N {
-                let (e, d) = (e[i], d[i].abs());
-                let t = l.rtol * e;
-                let over = d - if t > l.atol { t } else { l.atol };
-                far[i] = if over > far[i] { over } else { far[i] };
+    far > 0
+}
+
+/// What a type has.
+struct Kind {
+    /// Bits of infinity, of one.
+    infinity: u32,
+    one: u32,
+    /// Least bits of what is not zero.
+    least: u32,
+    /// Bits of the fraction.
+    bits: u32,
+    sign: u32,
+}
+
+impl Kind {
+    fn of(t: DType) -> Option<Kind> {
+        Some(match t {
+            DType::F32 => {
+                Kind { infinity: 0xff << 23, one: 127 << 23, least: LEAST, bits: 23, sign: 1 << 31 }
             }
-        }
-        most(far) > 0.0
-    };
-    for (i, ((e, d), k)) in ce.iter().zip(cd).zip(&mut c.keys).enumerate() {
-        *k = hist::near_key(d.to_bits(), e.to_bits(), i);
+            DType::Bf16 => Kind {
+                infinity: 0xff << 7,
+                one: 127 << 7,
+                least: LEAST >> 16,
+                bits: 7,
+                sign: 1 << 15,
+            },
+            DType::F16 => {
+                Kind { infinity: 0x1f << 10, one: 15 << 10, least: 0, bits: 10, sign: 1 << 15 }
+            }
+            _ => return None,
+        })
     }
-    let masked = least <= l.above;
-    let rel_count =
-        if masked { ce.iter().fold(0u32, |n, &e| n + (e > l.above) as u32) } else { n as u32 };
-    let sums = sums::sums_of(c, p.atol, masked, close);
-    let rel_count = rel_count as u64;
-    Found { sums, rel_count, max_abs: max, rel: most(rel) > 0.0, far, ..Found::default() }
 }
 
 impl Near {
     pub(crate) fn new() -> Box<Near> {
         Box::new(Near {
+            x: [0; ROOM],
+            y: [0; ROOM],
             e: [0.0; CHUNK],
             d: [0.0; CHUNK],
             level: [0; CHUNK],
             high: [0; CHUNK],
+            short: [0; CHUNK],
             keys: [0; CHUNK],
-            index: [0; CHUNK],
+            index: [0; ROOM],
             sparse: false,
             held: 0,
+            levels: [0; 32],
         })
     }
 
@@ -186,34 +231,6 @@ impl Near {
         self.held.next_multiple_of(PART).min(CHUNK)
     }
 
-    /// Keeps only pairs that are not equal.
-    fn compress(&mut self) {
-        let mut flags = [0u8; CHUNK];
-        for i in 0..CHUNK {
-            flags[i] = (self.d[i] != 0.0) as u8;
-        }
-        let mut n = 0;
-        for (w, flags) in flags.as_chunks::<64>().0.iter().enumerate() {
-            let mut word = 0u64;
-            for (b, eight) in flags.as_chunks::<8>().0.iter().enumerate() {
-                // Moves the lowest bits of eight bytes side by side.
-                let bits = u64::from_le_bytes(*eight).wrapping_mul(0x0102_0408_1020_4080) >> 56;
-                word |= bits << (8 * b);
-            }
-            while word != 0 {
-                let i = w * 64 + word.trailing_zeros() as usize;
-                word &= word - 1;
-                (self.e[n], self.d[n], self.index[n]) = (self.e[i], self.d[i], i as u16);
-                n += 1;
-            }
-        }
-        self.held = n;
-        self.sparse = true;
-        let end = self.padded();
-        self.e[n..end].fill(1.0);
-        self.d[n..end].fill(0.0);
-    }
-
     /// Measures a full chunk if it is near. `max_rel` is the largest relative
     /// error known.
     pub(crate) fn run(
@@ -224,84 +241,143 @@ impl Near {
         p: Params,
         l: Limits,
         max_rel: f64,
+        ahead: &mut Ahead,
     ) -> Option<Found> {
-        macro_rules! load {
-            ($n:literal, $f:ident) => {{
-                let e = e.as_chunks::<$n>().0.first_chunk::<CHUNK>()?;
-                let a = a.as_chunks::<$n>().0.first_chunk::<CHUNK>()?;
-                load::$f(e, a, self)
-            }};
+        let kind = Kind::of(t)?;
+        let look = if t == DType::F32 {
+            let (e, a) = (e.as_chunks().0.first_chunk()?, a.as_chunks().0.first_chunk()?);
+            load::look32(e, a, l.bits)
+        } else {
+            let (e, a) = (e.as_chunks().0.first_chunk()?, a.as_chunks().0.first_chunk()?);
+            load::look16(e, a, l.bits)
+        };
+        ahead.part(8);
+        if look.hi >= kind.infinity
+            || look.lo < kind.least
+            || look.ulp >> kind.bits != 0
+            || look.differ & kind.sign != 0
+        {
+            return None;
         }
-        let near = |k: &Look, infinity: u32, least: u32, octave: u32, sign: u32| {
-            k.hi < infinity && k.lo >= least && k.ulp < octave && k.differ & sign == 0
-        };
-        let look = match t {
-            DType::F32 => {
-                let k = load!(4, f32);
-                near(&k, 0xff << 23, LEAST, 1 << 23, 1 << 31).then_some(k)?
-            }
-            DType::Bf16 => {
-                let k = load!(2, bf16);
-                near(&k, 0xff << 7, LEAST >> 16, 1 << 7, 1 << 15).then_some(k)?
-            }
-            DType::F16 => {
-                let k = load!(2, f16);
-                near(&k, 0x1f << 10, 0, 1 << 10, 1 << 15).then_some(k)?
-            }
-            _ => return None,
-        };
-        let bits = match t {
-            DType::F32 => 22,
-            DType::Bf16 => 6,
-            _ => 9,
-        };
         // Without denormals of `f16`, errors are at most one part in `2^bits`
         // for each unit in the last place.
         let close = t != DType::F16 || look.lo >= 0x3ff;
-        let within = close && look.ulp as f32 / (1u32 << bits) as f32 <= l.rtol;
-        let denormal = if close { [0; 2] } else { denormal(self) };
-        self.held = CHUNK;
-        self.sparse = close && look.unequal as usize <= SPARSE;
-        let mut whole = (0.0, 0);
-        if self.sparse {
-            whole = sums::squares(self, l.above);
-            self.compress();
+        let parts = (1u32 << (kind.bits - 1)) as f32;
+        let within = close && look.ulp as f32 / parts <= l.rtol;
+        let sparse = close && look.unequal <= SPARSE;
+        let mut whole = 0.0;
+        if sparse {
+            whole = squares::squares(t, e, close);
+            ahead.part(4);
         }
-        let mut found = measure(self, p, l, below(max_rel * MARGIN), within, close);
-        if self.sparse {
+        let max_rel = below(max_rel * MARGIN);
+        let most = if t == DType::F32 {
+            let (e, a) = (e.as_chunks().0.first_chunk()?, a.as_chunks().0.first_chunk()?);
+            if sparse {
+                pack::pack(e, a, look.unequal, kind.one, self);
+                ahead.part(4);
+                load::values(t, self, close, max_rel)
+            } else {
+                load::all_f32(e, a, self, max_rel)
+            }
+        } else {
+            let (e, a) = (e.as_chunks().0.first_chunk()?, a.as_chunks().0.first_chunk()?);
+            if sparse {
+                pack::pack(e, a, look.unequal, kind.one, self);
+                ahead.part(4);
+                load::values(t, self, close, max_rel)
+            } else if !close {
+                load::spread16(e, a, self);
+                load::values(t, self, close, max_rel)
+            } else if t == DType::F16 {
+                load::all_f16(e, a, self, max_rel)
+            } else {
+                load::all_bf16(e, a, self, max_rel)
+            }
+        };
+        ahead.part(8);
+        let masked = load::value(t, look.min) <= l.above;
+        let mut found = Found {
+            sums: sums::sums_of(self, p.atol, masked, close),
+            max_abs: most.abs,
+            rel: most.rel,
+            far: !within && most.abs > l.atol && far(self, l),
+            max_ulp: look.ulp,
+            close,
+            ..Found::default()
+        };
+        ahead.part(8);
+        found.rel_count = look.above as u64;
+        if sparse {
             let s = &mut found.sums;
-            (s.e2, found.rel_count) = whole;
+            s.e2 = whole;
             s.a2 += s.e2;
             s.ea += s.e2;
         }
-        found.max_ulp = look.ulp;
-        found.denormal = denormal;
+        if !close {
+            load::levels(self);
+            found.denormal = denormal(self);
+        } else if look.differ & kind.infinity != 0 {
+            if !sparse {
+                self.spread(e, a);
+            }
+            self.crossings(&kind);
+        }
         Some(found)
+    }
+
+    /// Fills the bits of all pairs.
+    fn spread(&mut self, e: &[u8], a: &[u8]) {
+        let wide = (e.as_chunks().0.first_chunk(), a.as_chunks().0.first_chunk());
+        let narrow = (e.as_chunks().0.first_chunk(), a.as_chunks().0.first_chunk());
+        match (wide, narrow) {
+            ((Some(e), Some(a)), _) => load::spread32(e, a, self),
+            (_, (Some(e), Some(a))) => load::spread16(e, a, self),
+            _ => {}
+        }
+    }
+
+    /// Distances of pairs whose exponents differ do not follow from cells.
+    fn crossings(&mut self, kind: &Kind) {
+        let mut flags = [0u8; CHUNK];
+        load::mark(self, kind.infinity, &mut flags);
+        flags[self.held..].fill(0);
+        let mut levels = self.levels;
+        pack::each(&flags, |i| {
+            let level = (self.x[i].abs_diff(self.y[i]) | 1).ilog2() as usize;
+            levels[level & 31] += 1;
+            if let Some(n) = hist::short_level(self.short[i], kind.bits) {
+                levels[n & 31] -= 1;
+            }
+        });
+        self.levels = levels;
     }
 }
 
-impl Near {
-    /// Measures a full chunk of which both sides are the same; `None` if some
-    /// values are not finite or `f32` or `bf16` denormals.
-    pub(crate) fn equal(&mut self, t: DType, e: &[u8], l: Limits) -> Option<Found> {
-        let k = load::one(t, e, self);
-        let (infinity, normal) = match t {
-            DType::F32 => (0xff << 23, (1 << 23) - 1),
-            DType::Bf16 => (0xff << 7, (1 << 7) - 1),
-            _ => (0x1f << 10, 0),
-        };
-        if k.hi >= infinity || k.lo < normal {
-            return None;
-        }
-        let (e2, rel_count) = sums::squares(self, l.above);
-        let mut found = Found { rel_count, ..Found::default() };
-        found.sums = Sums { e2, a2: e2, ea: e2, ..Sums::default() };
-        if t == DType::F16 && k.lo < 0x3ff {
-            self.d = [0.0; CHUNK];
-            found.denormal = denormal(self);
-        }
-        Some(found)
+/// Measures a full chunk of which both sides are the same; `None` if some
+/// values are not finite or `f32` or `bf16` denormals.
+pub(crate) fn equal(t: DType, e: &[u8], l: Limits) -> Option<Found> {
+    let kind = Kind::of(t)?;
+    let k = if t == DType::F32 {
+        load::one32(e.as_chunks().0.first_chunk()?, l.bits)
+    } else {
+        load::one16(e.as_chunks().0.first_chunk()?, l.bits)
+    };
+    let normal = 1u32 << kind.bits;
+    let close = k.lo >= normal - 1;
+    if k.hi >= kind.infinity || !(close || t == DType::F16) {
+        return None;
     }
+    let e2 = squares::squares(t, e, close);
+    let mut found = Found {
+        rel_count: k.above as u64,
+        sums: Sums { e2, a2: e2, ea: e2, ..Sums::default() },
+        ..Found::default()
+    };
+    if !close {
+        found.denormal = [load::denormals(e); 2];
+    }
+    Some(found)
 }
 
 /// Denormals of `f16` on both sides.

@@ -193,23 +193,3 @@ pub(super) fn sums_of(c: &Near, atol: f64, masked: bool, close: bool) -> Sums {
     }
     sums_any(c, atol, masked, close)
 }
-
-/// Sum of squares, and how many exceed a limit.
-#[multiversion(targets(
-    "x86_64+avx512f+avx512vl+avx512dq+avx512bw+avx512cd+fma",
-    "x86_64+avx2+fma"
-))]
-pub(super) fn squares(c: &Near, above: f32) -> (f64, u64) {
-    const FMA: bool = selected_target!().supports_feature_str("fma");
-    const N: usize = 32;
-    let mut acc = [0.0f64; N];
-    let mut n = [0u32; N];
-    for e in c.e.as_chunks::<N>().0 {
-        for l in 0..N {
-            let x = e[l] as f64;
-            acc[l] = if FMA { x.mul_add(x, acc[l]) } else { x * x + acc[l] };
-            n[l] += (e[l] > above) as u32;
-        }
-    }
-    (fold(acc, |a, b| a + b), fold(n, |a, b| a + b) as u64)
-}

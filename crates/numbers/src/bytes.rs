@@ -1,0 +1,301 @@
+//! Pairs of types of eight bits and less: there are only 65,536 different ones,
+//! so that all metrics follow from how often each occurs.
+
+use crate::ahead::Ahead;
+use crate::decode::{CHUNK, Pair, Ulps, limits, table};
+use crate::engine::{Gathered, Max, Options, insert};
+use crate::kernel::Sums;
+use std::collections::BTreeMap;
+
+/// Different pairs.
+const PAIRS: usize = 1 << 16;
+
+/// Positions are kept of up to this number of equal pairs.
+pub(crate) const KEPT: usize = 32;
+
+/// Pairs that differ by little have codes near one another.
+#[inline(always)]
+fn code(e: u8, a: u8) -> u16 {
+    (a.wrapping_sub(e) as u16) << 8 | e as u16
+}
+
+/// The reverse of [`code`].
+fn sides(code: u16) -> (u8, u8) {
+    let e = code as u8;
+    (e, e.wrapping_add((code >> 8) as u8))
+}
+
+/// Counts of one worker. Neighbours are counted apart: equal pairs in a row
+/// would wait for one another.
+pub(crate) struct Bytes {
+    counts: Box<[[u32; PAIRS]; 2]>,
+    /// What did not fit into them.
+    more: BTreeMap<u16, u64>,
+    held: u64,
+    /// How many positions are kept of each pair, and those.
+    keep: u32,
+    first: Vec<(u16, u64)>,
+    pairs: Box<[u16; CHUNK]>,
+}
+
+/// A kind of pair.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Kind {
+    pub(crate) e: f64,
+    pub(crate) a: f64,
+    /// Distance in units in the last place, if types are the same.
+    pub(crate) ulp: u64,
+    pub(crate) count: u64,
+}
+
+impl Bytes {
+    /// `keep` is at most [`KEPT`].
+    pub(crate) fn new(keep: usize) -> Bytes {
+        let zeros = || vec![[0u32; PAIRS]; 2].into_boxed_slice().try_into();
+        Bytes {
+            counts: zeros().unwrap_or_else(|_| Box::new([[0; PAIRS]; 2])),
+            more: BTreeMap::new(),
+            held: 0,
+            keep: keep.min(KEPT) as u32,
+            first: Vec::new(),
+            pairs: Box::new([0; CHUNK]),
+        }
+    }
+
+    /// Can pairs be counted so?
+    pub(crate) fn handles(p: &Pair) -> bool {
+        let byte = |t: scalify_ir::DType| t.literal_bytes() == 1;
+        byte(p.e) && byte(p.a) && !p.complex
+    }
+
+    /// Counts pairs from position `at` on; blocks come by growing position.
+    pub(crate) fn add(&mut self, at: u64, e: &[u8], a: &[u8], mapped: bool) {
+        for (c, (x, y)) in e.chunks(CHUNK).zip(a.chunks(CHUNK)).enumerate() {
+            let at = at + (c * CHUNK) as u64;
+            for ((o, &x), &y) in self.pairs.iter_mut().zip(x).zip(y) {
+                *o = code(x, y);
+            }
+            let mut ahead = Ahead::default();
+            if mapped {
+                let next = |b: &[u8]| b.len().min((c + 1) * CHUNK)..b.len().min((c + 2) * CHUNK);
+                ahead = Ahead::new(
+                    e.get(next(e)).unwrap_or_default(),
+                    a.get(next(a)).unwrap_or_default(),
+                );
+            }
+            let n = x.len().min(y.len()).min(CHUNK);
+            let ([even, odd], first, keep) = (&mut *self.counts, &mut self.first, self.keep);
+            for (s, some) in self.pairs[..n].chunks(CHUNK / 8).enumerate() {
+                ahead.part(8);
+                let from = at + (s * (CHUNK / 8)) as u64;
+                for (i, two) in some.chunks(2).enumerate() {
+                    let (x, y) = (two[0], two.get(1));
+                    let n = &mut even[x as usize];
+                    if *n < keep {
+                        first.push((x, from + 2 * i as u64));
+                    }
+                    *n += 1;
+                    let Some(&y) = y else { break };
+                    let n = &mut odd[y as usize];
+                    if *n < keep {
+                        first.push((y, from + 2 * i as u64 + 1));
+                    }
+                    *n += 1;
+                }
+            }
+        }
+        self.held += e.len() as u64;
+        if self.held > u32::MAX as u64 / 2 {
+            self.spill();
+        }
+    }
+
+    fn spill(&mut self) {
+        for counts in self.counts.iter_mut() {
+            for (k, n) in counts.iter_mut().enumerate() {
+                // Those that are left say that positions are kept already.
+                let rest = (*n).min(self.keep);
+                if *n > rest {
+                    *self.more.entry(k as u16).or_default() += (*n - rest) as u64;
+                    *n = rest;
+                }
+            }
+        }
+        self.held = 0;
+    }
+}
+
+/// Counts and positions of all workers: kinds by code, and positions of the first of each kind, not sorted.
+pub(crate) fn gather(pair: &Pair, workers: Vec<Bytes>) -> (Vec<(u16, Kind)>, Vec<(u16, u64)>) {
+    let mut counts = vec![0u64; PAIRS];
+    let mut first = Vec::new();
+    for w in workers {
+        for side in w.counts.iter() {
+            counts.iter_mut().zip(side).for_each(|(n, &m)| *n += m as u64);
+        }
+        for (k, n) in w.more {
+            counts[k as usize] += n;
+        }
+        first.extend(w.first);
+    }
+    let (te, ta) = (table(pair.e), table(pair.a));
+    let kinds = counts.iter().enumerate().filter(|(_, n)| **n > 0);
+    let kind = |(k, &count): (usize, &u64)| {
+        let (x, y) = sides(k as u16);
+        let (x, y) = (x as usize, y as usize);
+        let ulp = te.rank[x].abs_diff(ta.rank[y]) as u64;
+        (k as u16, Kind { e: te.value[x], a: ta.value[y], ulp, count })
+    };
+    (kinds.map(kind).collect(), first)
+}
+
+/// The metrics of all pairs, and errors of finite ones with their counts.
+pub(crate) fn settle(pair: &Pair, o: &Options, workers: Vec<Bytes>) -> (Gathered, Vec<(f64, u64)>) {
+    let (kinds, mut first) = gather(pair, workers);
+    first.sort_unstable();
+    let ((tiny_e, max_e), (tiny_a, max_a)) = (limits(pair.e), limits(pair.a));
+    let mut g = Gathered { bins: vec![0; 64], ..Gathered::default() };
+    let mut errors = Vec::new();
+    let mut at = first.as_slice();
+    for (code, k) in kinds {
+        let own = at.partition_point(|f| f.0 == code);
+        let (places, rest) = at.split_at(own);
+        at = rest;
+        let places = || places.iter().map(|p| p.1);
+        let (e, a, n) = (k.e, k.a, k.count);
+        for (x, side, tiny) in [(e, &mut g.s.e, tiny_e), (a, &mut g.s.a, tiny_a)] {
+            side.count(x, tiny, n);
+        }
+        if !(e.is_finite() && a.is_finite()) {
+            if g.s.not_finite(e, a, e == a, (max_e, max_a), n) {
+                g.special.extend(places());
+            }
+            continue;
+        }
+        let (d, me, ma) = ((a - e).abs(), e.abs(), a.abs());
+        let count = n as f64;
+        let over = me > o.atol;
+        g.s.finite += n;
+        g.sums.push((
+            code as u64,
+            Sums {
+                abs: count * d,
+                square: count * (d * d),
+                e2: count * (e * e),
+                a2: count * (a * a),
+                ea: count * (e * a),
+                rel: if over { count * (d / me) } else { 0.0 },
+            },
+        ));
+        let opposite = e.is_sign_negative() != a.is_sign_negative();
+        let t = &mut g.t;
+        t.rel_count += n * over as u64;
+        t.sign_flips += n * (opposite && me > 0.0 && ma > 0.0) as u64;
+        t.zero_signs += n * (opposite && me == 0.0 && ma == 0.0) as u64;
+        t.not_allclose += n * (d > o.atol + o.rtol * me) as u64;
+        t.not_xla += n * (d > o.atol && d / me > o.rtol) as u64;
+        t.max_abs = t.max_abs.max(d);
+        g.histogram.count(d, me, n);
+        errors.push((d, n));
+        let at = places().min().unwrap_or(0);
+        if d > 0.0 {
+            places().for_each(|at| insert(&mut g.worst, o.worst, Max { size: d, at }));
+            if over {
+                g.rel.take(Max { size: d / me, at });
+            }
+        }
+        if pair.ulps != Ulps::None && k.ulp > 0 {
+            g.ulp.take(Max { size: k.ulp, at });
+            g.over += n * (k.ulp > o.ulp) as u64;
+            g.bins.iter_mut().take(k.ulp.ilog2() as usize + 1).for_each(|b| *b += n);
+        }
+    }
+    g.special.sort_unstable();
+    g.special.truncate(o.worst);
+    errors.sort_unstable_by(|x, y| x.0.total_cmp(&y.0));
+    (g, errors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{MANY, general, measure};
+    use scalify_ir::DType;
+    use scalify_tensors::Tensor;
+
+    /// Counting pairs finds what handling each by itself does.
+    #[test]
+    fn counts_say_the_same() {
+        let mut s = 9u64;
+        let mut next = || {
+            s = s.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (s >> 56) as u8
+        };
+        let pairs = [
+            (DType::S8, DType::S8),
+            (DType::U8, DType::S8),
+            (DType::S4, DType::S4),
+            (DType::Pred, DType::Pred),
+            (DType::F8E4M3Fn, DType::F8E4M3Fn),
+            (DType::F8E5M2, DType::F8E5M2),
+            (DType::F8E5M2, DType::F8E4M3),
+            (DType::F8E8M0Fnu, DType::F8E8M0Fnu),
+            (DType::F4E2M1Fn, DType::F4E2M1Fn),
+        ];
+        let n = MANY as usize + 7777;
+        for (te, ta) in pairs {
+            for near in [false, true] {
+                let e: Vec<u8> = (0..n).map(|_| next()).collect();
+                let a: Vec<u8> = e
+                    .iter()
+                    .map(|&x| match next() {
+                        0..=20 if near => x ^ 1,
+                        21 if near => x ^ 0x80,
+                        _ if near => x,
+                        y => y,
+                    })
+                    .collect();
+                let t = |t, b| Tensor::new(t, [n as i64], b).unwrap();
+                let (e, a) = (t(te, e), t(ta, a));
+                let o = Options {
+                    atol: 0.1,
+                    rtol: 0.1,
+                    ulp: 2,
+                    worst: 7,
+                    threads: 3,
+                    ..Options::default()
+                };
+                let mut m = measure(&e, &a, &o).unwrap();
+                let mut w = general(&e, &a, Pair::new(te, ta), &o).unwrap();
+                let close = |x: f64, y: f64| x == y || (x - y).abs() <= 1e-12 * y.abs();
+                assert!(close(m.mean_abs, w.mean_abs), "{te} {ta}");
+                assert!(close(m.rmse, w.rmse), "{te} {ta}");
+                assert!(close(m.mean_rel, w.mean_rel), "{te} {ta}");
+                let (x, y) = (m.cosine.unwrap_or(2.0), w.cosine.unwrap_or(2.0));
+                assert!((x - y).abs() < 1e-12, "{te} {ta}: {x} {y}");
+                let (x, y) = (m.sqnr_db.unwrap_or(2.0), w.sqnr_db.unwrap_or(2.0));
+                assert!(close(x, y) || (x - y).abs() < 1e-10, "{te} {ta}: {x} {y}");
+                for m in [&mut m, &mut w] {
+                    (m.mean_abs, m.rmse, m.mean_rel) = (0.0, 0.0, 0.0);
+                    (m.cosine, m.sqnr_db) = (None, None);
+                }
+                let [m, w] = [m, w].map(|m| serde_json::to_string(&m).unwrap());
+                assert_eq!(m, w, "{te} {ta} {near}");
+            }
+        }
+    }
+
+    #[test]
+    fn large_counts_are_kept() {
+        let mut b = Bytes::new(3);
+        b.add(0, &[1; 4000], &[2; 4000], false);
+        b.spill();
+        b.add(4000, &[1; 1001], &[2; 1001], false);
+        let pair = Pair::new(DType::U8, DType::U8);
+        let (kinds, first) = gather(&pair, vec![b]);
+        assert_eq!(kinds, [(code(1, 2), Kind { e: 1.0, a: 2.0, ulp: 1, count: 5001 })]);
+        let mut at: Vec<u64> = first.iter().map(|f| f.1).collect();
+        at.sort_unstable();
+        assert_eq!(at[..4], [0, 1, 2, 3]);
+    }
+}
