@@ -197,9 +197,34 @@ impl Lifter<'_> {
                 }
             }
         }
+        if let Some(v) = self.wrapped(op, d, args) {
+            return v;
+        }
         let comm =
             matches!(op, Opcode::Add | Opcode::Multiply | Opcode::And | Opcode::Or | Opcode::Xor);
         self.typed(op.name(), d, comm, args)
+    }
+
+    /// Arithmetic of index values modulo the size of the type, as an index
+    /// value: computed at every point, so it needs few of them.
+    fn wrapped(&mut self, op: Opcode, d: DType, args: &[Val]) -> Option<Val> {
+        let (lo, hi) = d.int_range()?;
+        let size = (hi - lo).checked_add(1)?;
+        // Index arithmetic on such values stays far from the ends of `i64`.
+        if d == DType::Pred || d.bits() > 32 {
+            return None;
+        }
+        self.tabulate(args, |x| {
+            let wide = |k: usize| x.get(k).map(|&v| i128::from(v));
+            let v = match op {
+                Opcode::Add => wide(0)?.checked_add(wide(1)?)?,
+                Opcode::Subtract => wide(0)?.checked_sub(wide(1)?)?,
+                Opcode::Multiply => wide(0)?.checked_mul(wide(1)?)?,
+                Opcode::Negate => wide(0)?.checked_neg()?,
+                _ => return None,
+            };
+            i64::try_from((v - lo).rem_euclid(size) + lo).ok()
+        })
     }
 
     /// A function of this operand type without laws.
