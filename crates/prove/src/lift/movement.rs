@@ -230,20 +230,26 @@ impl Lifter<'_> {
             return self.st.reshape(&r, sizes).ok_or_else(|| REACH.to_owned());
         }
         // Parts of which the index is no form in one axis (rows of an image):
-        // one part per index of the major axis.
+        // one part per index of the major axis; of one axis that is read by a
+        // table (a cut through interleaved rows), one part per index.
         const MAX_PARTS: usize = 64;
         let mut split: Vec<(i64, Tv)> = Vec::new();
         for (n, t) in &parts {
-            let mut probe = t.clone();
-            let q = self.st.lins.local(*n);
-            let whole = t.dims[k].len() < 2
-                || self.st.index_dim(&mut probe, k, Lins::plain(q)).is_some()
-                    && !probe.val.r.m.iter().any(|&l| self.by_table(l, q));
+            let whole = match t.dims[k][..] {
+                [] => true,
+                [a] => !t.val.r.m.iter().any(|&l| self.by_table(l, a)),
+                _ => {
+                    let mut probe = t.clone();
+                    let q = self.st.lins.local(*n);
+                    self.st.index_dim(&mut probe, k, Lins::plain(q)).is_some()
+                        && !probe.val.r.m.iter().any(|&l| self.by_table(l, q))
+                }
+            };
             if whole {
                 split.push((*n, t.clone()));
                 continue;
             }
-            let major = t.dims[k][0];
+            let major = *t.dims[k].first().ok_or(REACH)?;
             let rows = self.st.lins.size(major);
             if rows as usize + split.len() > MAX_PARTS {
                 return Err(REACH.to_owned());
@@ -354,6 +360,10 @@ impl Lifter<'_> {
             let n = self.st.dim_size(&t.dims[k]);
             let (mut lo, mut hi, mut n2) = (p.low, p.high, n);
             if p.interior > 0 && n > 1 {
+                if let Some(r) = self.interleave_rows(&t, fill, k, p, d)? {
+                    t = r;
+                    continue;
+                }
                 t = self.interleave(&t, fill, k, p.interior, d)?;
                 n2 = n + (n - 1) * p.interior;
             }
@@ -393,6 +403,45 @@ impl Lifter<'_> {
             t = self.join(dt_of(d), &parts, k, &s)?;
         }
         Ok(t)
+    }
+
+    /// Dimension `k` padded inside and outside to a multiple of the distance
+    /// of its elements: rows of one element and the fill values around it, so
+    /// that rows and places in them are axes. `None` for other lengths.
+    fn interleave_rows(
+        &mut self,
+        t: &Tv,
+        fill: &Tv,
+        k: usize,
+        p: &scalify_ir::PadDim,
+        d: scalify_ir::DType,
+    ) -> Result<Option<Tv>, String> {
+        let n = self.st.dim_size(&t.dims[k]);
+        let row = p.interior.checked_add(1).ok_or(REACH)?;
+        let inner = (n - 1).checked_mul(row).and_then(|x| x.checked_add(1)).ok_or(REACH)?;
+        let total = inner.checked_add(p.low).and_then(|x| x.checked_add(p.high)).ok_or(REACH)?;
+        if total <= 0 || total % row != 0 {
+            return Ok(None);
+        }
+        let (above, before) = (p.low.div_euclid(row), p.low.rem_euclid(row));
+        let mut s: SmallVec<[i64; 6]> = t.dims.iter().map(|d| self.st.dim_size(d)).collect();
+        s.insert(k + 1, 1);
+        let x = self.st.reshape(t, &s).ok_or(REACH)?;
+        let mut f = |n: i64| -> Tv {
+            s[k + 1] = n;
+            Tv { val: fill.val.clone(), dims: self.st.fresh_dims(&s) }
+        };
+        let after = p.interior - before;
+        let parts = [(before, f(before)), (1, x), (after, f(after))];
+        s[k + 1] = row;
+        let rows = self.join(dt_of(d), &parts, k + 1, &s)?;
+        let mut conf = vec![scalify_ir::PadDim::default(); s.len()];
+        let below = total / row - n - above;
+        conf[k] = scalify_ir::PadDim { low: above, high: below, interior: 0 };
+        let all = self.pad_with(&rows, fill, &conf, d)?;
+        s.remove(k + 1);
+        s[k] = total;
+        Ok(Some(self.st.reshape(&all, &s).ok_or(REACH)?))
     }
 
     /// Fill values between the elements of dimension `k`.
