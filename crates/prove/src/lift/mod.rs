@@ -161,7 +161,8 @@ pub(crate) struct Lifter<'a> {
     pub(crate) tag: u32,
     /// Position of each instruction in its computation.
     pos: Vec<u32>,
-    groups: HashMap<(*const ReplicaGroups, i64), Option<Option<GroupDigits>>, FxBuildHasher>,
+    groups: HashMap<(ReplicaGroups, i64), Option<GroupDigits>, FxBuildHasher>,
+    placements: regions::Placements,
     pub(crate) consts: &'a mut literal::ConstTable,
     comp_keys: HashMap<CompId, Rc<str>, FxBuildHasher>,
     depth: u32,
@@ -208,6 +209,7 @@ impl<'a> Lifter<'a> {
             tag,
             pos,
             groups: HashMap::default(),
+            placements: regions::Placements::default(),
             consts,
             comp_keys: HashMap::default(),
             depth: 0,
