@@ -24,12 +24,16 @@ impl Coef {
 /// is refused and the caller keeps the numbers apart.
 const MAX_BITS: u64 = 4096;
 
+/// Bits of an `f32` that hold its exponent.
+const EXPONENT: u32 = 0x7f80_0000;
+
 /// The interner. Index 0, 1, 2 are 0, 1, -1.
 #[derive(Debug)]
 pub struct Coefs {
     values: Vec<BigRational>,
     ids: HashMap<BigRational, Coef, FxBuildHasher>,
-    /// Numbers met by [`Coefs::near`], by the bits of their nearest `f32`.
+    /// Numbers met by [`Coefs::near`], by sign and significand of their nearest
+    /// `f32`.
     met: HashMap<u32, Vec<Coef>, FxBuildHasher>,
     products: HashMap<(Coef, Coef), Option<Coef>, FxBuildHasher>,
     sums: HashMap<(Coef, Coef), Option<Coef>, FxBuildHasher>,
@@ -96,26 +100,43 @@ impl Coefs {
     }
 
     /// The number met before of which `c` is the nearest `f32`, or that is the
-    /// nearest `f32` of `c`. Else `c`, which counts as met. Two different `f32`
-    /// numbers are never taken for each other, and neighbours of the nearest
-    /// one are other numbers.
+    /// nearest `f32` of `c`, both up to a power of two: scaling by it is exact.
+    /// Else `c`, which counts as met. Two different `f32` numbers are never
+    /// taken for each other, and neighbours of the nearest one are other
+    /// numbers.
     pub fn near(&mut self, c: Coef) -> Coef {
         let x = self.to_f64(c);
         if !x.is_finite() || x.abs() < 1e-30 || x.abs() > 1e30 {
             return c;
         }
-        let key = (x as f32).to_bits();
+        let bits = (x as f32).to_bits();
+        let key = bits & !EXPONENT;
         let own = self.is_f32(c);
-        for &d in self.met.get(&key).into_iter().flatten() {
-            if d == c {
+        for d in self.met.get(&key).cloned().unwrap_or_default() {
+            let other = (self.to_f64(d) as f32).to_bits() & EXPONENT;
+            let steps = (i64::from(bits & EXPONENT) - i64::from(other)) >> 23;
+            let Some(e) = self.doubled(d, steps) else { continue };
+            if e == c {
                 return c;
             }
             if own != self.is_f32(d) {
-                return d;
+                return e;
             }
         }
         self.met.entry(key).or_default().push(c);
         c
+    }
+
+    /// `c` times two to the power of `steps`.
+    fn doubled(&mut self, c: Coef, steps: i64) -> Option<Coef> {
+        if steps == 0 {
+            return Some(c);
+        }
+        let mut k = BigInt::from(1);
+        k <<= u32::try_from(steps.unsigned_abs()).ok()?;
+        let k = self.intern(BigRational::from_integer(k))?;
+        let k = if steps < 0 { self.inv(k)? } else { k };
+        self.mul(c, k)
     }
 
     /// The integer value, if it is one and fits.
@@ -315,6 +336,14 @@ mod tests {
         let next = c.float(f64::from(f32::from_bits(folded.to_bits() + 1))).unwrap();
         assert_eq!(c.near(exact), exact);
         assert_eq!(c.near(near), exact, "the product folded in f32");
+        // Powers of two are exact factors.
+        let eighth = c.float(f64::from(folded) / 8.0).unwrap();
+        let k = c.int(8);
+        let k = c.inv(k).unwrap();
+        let want = c.mul(exact, k).unwrap();
+        assert_eq!(c.near(eighth), want);
+        let close = c.float(f64::from(f32::from_bits(folded.to_bits() + 1)) / 8.0).unwrap();
+        assert_eq!(c.near(close), close);
         assert_eq!(c.near(next), next, "its neighbour is another number");
         // Two numbers that are no f32 stay apart, and so do two that are.
         let two = c.int(1 << 40);
