@@ -303,6 +303,11 @@ impl Lifter<'_> {
         if dt == Dt::INT {
             return self.integer(i, op, d, v);
         }
+        if op == Divide && d == DType::F32 {
+            if let Some(r) = self.by_reciprocal(&v[0], &v[1]) {
+                return Ok(r);
+            }
+        }
         let power = if op == Power { self.typed_key(i, name) } else { String::new() };
         // NaN with anything is NaN.
         if matches!(op, Add | Subtract | Multiply | Divide) {
@@ -382,6 +387,23 @@ impl Lifter<'_> {
         let s = self.st.sym(&key);
         let comm = matches!(op, Add | Multiply | Maximum | Minimum);
         Ok(self.st.ew(s, dt, comm, v))
+    }
+
+    /// Compilers multiply by the reciprocal of a constant, rounded to its type:
+    /// the quotient by a constant as the product with the number met before
+    /// that is the rounded reciprocal; logged. The reciprocal counts as met.
+    fn by_reciprocal(&mut self, x: &Val, y: &Val) -> Option<Val> {
+        if !self.st.rules.finite {
+            return None;
+        }
+        let c = self.st.as_const(y)?;
+        let inv = self.st.coefs.inv(c)?;
+        let k = self.st.coefs.near(inv);
+        if k == inv {
+            return None;
+        }
+        self.st.assume("a constant stands for the number it is rounded from");
+        self.st.scale(x, k)
     }
 
     /// The mathematical sum in place of one that may wrap, if it does not where
