@@ -398,7 +398,7 @@ impl Lifter<'_> {
         }
         let c = self.st.as_const(y)?;
         let inv = self.st.coefs.inv(c)?;
-        let k = self.st.coefs.near(inv);
+        let k = self.st.coefs.literal(inv);
         if k == inv {
             return None;
         }

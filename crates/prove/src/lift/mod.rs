@@ -398,8 +398,13 @@ impl<'a> Lifter<'a> {
         if !self.st.rules.finite || self.m.dtype(i) != Some(DType::F32) {
             return v;
         }
+        let literal = self.m.instr(i).opcode == Opcode::Constant;
         let mut one = |t: &Tv| -> Option<Tv> {
-            let c = self.st.coefs.near(t.val.coef);
+            let c = if literal {
+                self.st.coefs.literal(t.val.coef)
+            } else {
+                self.st.coefs.near(t.val.coef)
+            };
             if c == t.val.coef {
                 return None;
             }
