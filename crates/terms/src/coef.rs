@@ -144,10 +144,9 @@ impl Coefs {
         if let Some(&k) = self.literals.get(&c) {
             return k;
         }
-        let mut k = self.near(c);
-        if k == c && self.is_f32(c) {
-            k = self.as_product(c).unwrap_or(c);
-        }
+        // Only what it is read as counts as met.
+        let p = if self.is_f32(c) { self.as_product(c) } else { None };
+        let k = self.near(p.unwrap_or(c));
         self.literals.insert(c, k);
         let bits = (self.to_f64(k) as f32).to_bits();
         let whole = self.is_f32(k) && bits & !EXPONENT & i32::MAX as u32 == 0;
@@ -414,6 +413,7 @@ mod tests {
         let two = l.int(2);
         let (twice, minus) = (l.literal(half), l.float(-f64::from(folded)).unwrap());
         assert_eq!(l.mul(twice, two), Some(exact_l));
+        assert_eq!(l.near(exact_l), exact_l, "the folded number was not met");
         assert_eq!(l.literal(next_l), next_l, "the neighbour of the product");
         let (m, want) = (l.literal(minus), l.neg(exact_l));
         assert_eq!(m, want);
