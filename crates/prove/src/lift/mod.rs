@@ -19,6 +19,7 @@ mod induction;
 mod literal;
 mod movement;
 mod opaque;
+mod pad;
 mod reduce;
 mod regions;
 mod scatter;
