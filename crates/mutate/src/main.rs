@@ -13,7 +13,8 @@ use std::time::Duration;
 #[derive(Parser)]
 #[command(name = "scalify-mutate")]
 struct Args {
-    /// Folders of pairs (default: tests/corpus/hand, tests/pairs, examples).
+    /// Folders of pairs, of partitioners' records or of pipelines (default:
+    /// tests/corpus/hand, tests/pairs, examples).
     dirs: Vec<PathBuf>,
     /// Number of mutants.
     #[arg(long, short = 'n', default_value_t = 1000)]

@@ -83,3 +83,40 @@ fn no_false_verdict() {
     assert!(count(&[End::Killed, End::Refuted]) > 100, "mutants that differ");
     assert!(count(&[End::EqualProved]) > 50, "mutants that are equal");
 }
+
+/// Folders of a partitioner's records and of two modules without one.
+#[test]
+fn reads_records_and_pipelines() {
+    let root = std::env::temp_dir().join(format!("scalify-mutate-{}", std::process::id()));
+    let text = |n: i64| format!("HloModule m\nENTRY e {{\n  ROOT x = f32[{n}] parameter(0)\n}}\n");
+    let put = |dir: &str, file: &str, text: &str| {
+        let d = root.join(dir);
+        std::fs::create_dir_all(&d).expect("a folder");
+        std::fs::write(d.join(file), text).expect("a file");
+    };
+    put("rec", "base.input.hlo.txt", &text(8));
+    put("rec", "gspmd.post_spmd.hlo.txt", &text(2));
+    put(
+        "rec",
+        "gspmd.io.json",
+        r#"{"mesh": {"axes": ["x"], "shape": [4]},
+            "inputs": [{"path": "a", "spec": "P('x',)"}], "outputs": [{"spec": "P('x',)"}]}"#,
+    );
+    // A record without the modules, and modules without a record.
+    put("rec", "shardy.io.json", "{}");
+    put("pipe", "before.hlo.txt", &text(3));
+    put("pipe", "after.hlo.txt", &text(3));
+    put("none", "after.hlo.txt", &text(3));
+    let found = cases::sources(&root).expect("folders");
+    let names: Vec<&str> = found.iter().map(|s| s.name.as_str()).collect();
+    assert_eq!(names, ["pipe/before:after", "rec/gspmd"]);
+    let pairs: Vec<_> = found.iter().map(|s| s.load().expect("a pair")).collect();
+    assert!(pairs[0].claim.mesh.is_none());
+    assert_eq!(pairs[1].claim.mesh.as_ref().map(|m| m.devices()), Some(4));
+    assert_eq!((pairs[1].claim.inputs.len(), pairs[1].claim.outputs.len()), (1, 1));
+    let dims = |m: &scalify_ir::Module| {
+        m.array(m.entry_comp().root).map(|a| a.dims.to_vec()).expect("an array")
+    };
+    assert_eq!((dims(&pairs[1].base), dims(&pairs[1].dist)), (vec![8], vec![2]));
+    std::fs::remove_dir_all(&root).expect("the folder goes");
+}

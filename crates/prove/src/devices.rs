@@ -3,6 +3,8 @@
 use scalify_ir::DeviceGroups;
 use scalify_terms::{AtomKind, Ax, Lin, LinId, Lins};
 use smallvec::SmallVec;
+use std::cell::RefCell;
+use std::sync::Arc;
 
 /// The devices of the distributed program. The device id is the mixed radix
 /// number of the digits, major first.
@@ -16,7 +18,15 @@ pub struct Devices {
     pub axis_of: Vec<Option<usize>>,
     /// Mesh axes (name, size), may be empty.
     pub mesh: Vec<(String, i64)>,
+    /// What [`Devices::linear`] says of the tables met so far.
+    known: RefCell<Vec<(Arc<[u32]>, Option<Coefs>)>>,
 }
+
+/// Coefficient of each digit.
+type Coefs = SmallVec<[i64; 8]>;
+
+/// Most tables of which the coefficients are kept.
+const MAX_KNOWN: usize = 16;
 
 /// Digits that vary within the groups of a collective, in group order.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,7 +54,7 @@ impl Devices {
             }
         }
         let mesh = if named { mesh.to_vec() } else { Vec::new() };
-        Devices { count, digits, axis_of, mesh }
+        Devices { count, digits, axis_of, mesh, known: RefCell::default() }
     }
 
     /// Value of digit `k` on a device.
@@ -78,8 +88,40 @@ impl Devices {
         lins.from_table(&axes, &sizes, tab)
     }
 
+    /// [`Devices::linear`] of the tiles of a placement. Clones of one table
+    /// are looked at once.
+    pub fn linear_tiles(&self, tiles: &Arc<[u32]>) -> Option<Coefs> {
+        if let Some(k) = self.known.borrow().iter().find(|k| Arc::ptr_eq(&k.0, tiles)) {
+            return k.1.clone();
+        }
+        let tab: Vec<i64> = tiles.iter().map(|&x| i64::from(x)).collect();
+        let c = self.linear(&tab);
+        let mut known = self.known.borrow_mut();
+        if known.len() < MAX_KNOWN {
+            known.push((tiles.clone(), c.clone()));
+        }
+        c
+    }
+
+    /// `tile * len + at` of each device as a form.
+    pub fn start(&self, lins: &mut Lins, tiles: &Arc<[u32]>, len: i64, at: i64) -> LinId {
+        match self.linear_tiles(tiles) {
+            Some(c) => {
+                let mut l = Lin::constant(at);
+                for (&c, &(a, _)) in c.iter().zip(&self.digits) {
+                    l.push(c * len, a);
+                }
+                lins.make(l)
+            }
+            None => {
+                let tab: Vec<i64> = tiles.iter().map(|&x| at + i64::from(x) * len).collect();
+                self.table(lins, &tab)
+            }
+        }
+    }
+
     /// Coefficients of a table that is linear in the digits and 0 on device 0.
-    pub fn linear(&self, tab: &[i64]) -> Option<SmallVec<[i64; 8]>> {
+    pub fn linear(&self, tab: &[i64]) -> Option<Coefs> {
         if tab.len() as i64 != self.count || tab.first() != Some(&0) {
             return None;
         }

@@ -182,4 +182,5 @@ fn same_narrowed(st: &mut Store, a: &Tv, b: &Tv, sp: &mut [Special]) -> bool {
         }
     }
     sp.iter_mut().any(|sp| st.same_by_parts(&a.val, &b.val, sp, 6))
+        || st.same_at_points(&a.val, &b.val, &mut sp[1])
 }

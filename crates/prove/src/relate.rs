@@ -33,8 +33,7 @@ fn placement_dims(a: &Attempt, q: &Placement) -> Vec<DimRelation> {
             if d.tiles <= 1 {
                 return DimRelation::Replicated;
             }
-            let tab: Vec<i64> = d.tile_of_device.iter().map(|&x| i64::from(x)).collect();
-            match a.dev.linear(&tab) {
+            match a.dev.linear_tiles(&d.tile_of_device) {
                 Some(c) => {
                     let mut ks: Vec<usize> = (0..c.len()).filter(|&i| c[i] != 0).collect();
                     ks.sort_by_key(|&i| std::cmp::Reverse(c[i]));
@@ -68,8 +67,7 @@ pub(crate) fn block(a: &mut Attempt, b: &Tv, q: &Placement) -> Option<Tv> {
         }
         let n = a.st.dim_size(&t.dims[k]);
         let len = n / i64::from(d.tiles);
-        let tab: Vec<i64> = d.tile_of_device.iter().map(|&x| i64::from(x) * len).collect();
-        let start = a.dev.table(&mut a.st.lins, &tab);
+        let start = a.dev.start(&mut a.st.lins, &d.tile_of_device, len, 0);
         let (index, dim) = if len == 1 {
             (start, crate::tv::Atoms::new())
         } else {

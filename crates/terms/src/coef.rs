@@ -24,13 +24,24 @@ impl Coef {
 /// is refused and the caller keeps the numbers apart.
 const MAX_BITS: u64 = 4096;
 
+/// Most numbers of which products are looked for.
+const MAX_FACTORS: usize = 64;
+
+/// Bits of an `f32` that hold its exponent.
+const EXPONENT: u32 = 0x7f80_0000;
+
 /// The interner. Index 0, 1, 2 are 0, 1, -1.
 #[derive(Debug)]
 pub struct Coefs {
     values: Vec<BigRational>,
     ids: HashMap<BigRational, Coef, FxBuildHasher>,
-    /// Numbers met by [`Coefs::near`], by the bits of their nearest `f32`.
+    /// Numbers met by [`Coefs::near`], by sign and significand of their nearest
+    /// `f32`.
     met: HashMap<u32, Vec<Coef>, FxBuildHasher>,
+    /// Literals of a program and what each is read as.
+    literals: HashMap<Coef, Coef, FxBuildHasher>,
+    /// Those of which products are looked for, no powers of two.
+    factors: Vec<Coef>,
     products: HashMap<(Coef, Coef), Option<Coef>, FxBuildHasher>,
     sums: HashMap<(Coef, Coef), Option<Coef>, FxBuildHasher>,
 }
@@ -41,6 +52,8 @@ impl Default for Coefs {
             values: Vec::new(),
             ids: HashMap::default(),
             met: HashMap::default(),
+            literals: HashMap::default(),
+            factors: Vec::new(),
             products: HashMap::default(),
             sums: HashMap::default(),
         };
@@ -96,26 +109,92 @@ impl Coefs {
     }
 
     /// The number met before of which `c` is the nearest `f32`, or that is the
-    /// nearest `f32` of `c`. Else `c`, which counts as met. Two different `f32`
-    /// numbers are never taken for each other, and neighbours of the nearest
-    /// one are other numbers.
+    /// nearest `f32` of `c`, both up to a power of two: scaling by it is exact.
+    /// Else `c`, which counts as met. Two different `f32` numbers are never
+    /// taken for each other, and neighbours of the nearest one are other
+    /// numbers.
     pub fn near(&mut self, c: Coef) -> Coef {
         let x = self.to_f64(c);
         if !x.is_finite() || x.abs() < 1e-30 || x.abs() > 1e30 {
             return c;
         }
-        let key = (x as f32).to_bits();
+        let bits = (x as f32).to_bits();
+        let key = bits & !EXPONENT;
         let own = self.is_f32(c);
-        for &d in self.met.get(&key).into_iter().flatten() {
-            if d == c {
+        for d in self.met.get(&key).cloned().unwrap_or_default() {
+            let other = (self.to_f64(d) as f32).to_bits() & EXPONENT;
+            let steps = (i64::from(bits & EXPONENT) - i64::from(other)) >> 23;
+            let Some(e) = self.doubled(d, steps) else { continue };
+            if e == c {
                 return c;
             }
             if own != self.is_f32(d) {
-                return d;
+                return e;
             }
         }
         self.met.entry(key).or_default().push(c);
         c
+    }
+
+    /// [`Coefs::near`] for a number that stands in a program, or by which it
+    /// divides. Such a number may also be the nearest `f32` of the product of
+    /// two others that stand in one, up to a power of two (constants that a
+    /// compiler multiplied): then it is read as the product.
+    pub fn literal(&mut self, c: Coef) -> Coef {
+        if let Some(&k) = self.literals.get(&c) {
+            return k;
+        }
+        // Only what it is read as counts as met.
+        let p = if self.is_f32(c) { self.as_product(c) } else { None };
+        let k = self.near(p.unwrap_or(c));
+        self.literals.insert(c, k);
+        let bits = (self.to_f64(k) as f32).to_bits();
+        let whole = self.is_f32(k) && bits & !EXPONENT & i32::MAX as u32 == 0;
+        if !whole && k != Coef::ZERO && self.factors.len() < MAX_FACTORS {
+            self.factors.push(k);
+        }
+        k
+    }
+
+    fn as_product(&mut self, c: Coef) -> Option<Coef> {
+        let significand = |x: f64| (x as f32).to_bits() & !EXPONENT & i32::MAX as u32;
+        let x = self.to_f64(c).abs();
+        if !(1e-30..1e30).contains(&x) || significand(x) == 0 {
+            return None;
+        }
+        for i in 0..self.factors.len() {
+            for j in 0..=i {
+                let (a, b) = (self.factors[i], self.factors[j]);
+                if significand(self.to_f64(a) * self.to_f64(b)) != significand(x) {
+                    continue;
+                }
+                let p = self.mul(a, b)?;
+                let y = self.to_f64(p).abs();
+                if !(1e-30..1e30).contains(&y) {
+                    continue;
+                }
+                let e = |v: f64| i64::from((v as f32).to_bits() & EXPONENT) >> 23;
+                let p = if self.sign(p) == self.sign(c) { p } else { self.neg(p) };
+                let p = self.doubled(p, e(x) - e(y))?;
+                // The exact product, once more: `c` is its nearest `f32`.
+                if (self.to_f64(p) as f32).to_bits() == (self.to_f64(c) as f32).to_bits() {
+                    return Some(p);
+                }
+            }
+        }
+        None
+    }
+
+    /// `c` times two to the power of `steps`.
+    fn doubled(&mut self, c: Coef, steps: i64) -> Option<Coef> {
+        if steps == 0 {
+            return Some(c);
+        }
+        let mut k = BigInt::from(1);
+        k <<= u32::try_from(steps.unsigned_abs()).ok()?;
+        let k = self.intern(BigRational::from_integer(k))?;
+        let k = if steps < 0 { self.inv(k)? } else { k };
+        self.mul(c, k)
     }
 
     /// The integer value, if it is one and fits.
@@ -315,7 +394,29 @@ mod tests {
         let next = c.float(f64::from(f32::from_bits(folded.to_bits() + 1))).unwrap();
         assert_eq!(c.near(exact), exact);
         assert_eq!(c.near(near), exact, "the product folded in f32");
+        // Powers of two are exact factors.
+        let eighth = c.float(f64::from(folded) / 8.0).unwrap();
+        let k = c.int(8);
+        let k = c.inv(k).unwrap();
+        let want = c.mul(exact, k).unwrap();
+        assert_eq!(c.near(eighth), want);
+        let close = c.float(f64::from(f32::from_bits(folded.to_bits() + 1)) / 8.0).unwrap();
+        assert_eq!(c.near(close), close);
         assert_eq!(c.near(next), next, "its neighbour is another number");
+        // A literal that nothing had as a coefficient is the product of two.
+        let mut l = Coefs::default();
+        let [a, b] = [0.797_884_6f32, 0.044_715].map(|x| l.float(f64::from(x)).unwrap());
+        assert_eq!((l.literal(a), l.literal(b)), (a, b));
+        let exact_l = l.mul(a, b).unwrap();
+        let half = l.float(f64::from(folded) / 2.0).unwrap();
+        let next_l = l.float(f64::from(f32::from_bits(folded.to_bits() + 1))).unwrap();
+        let two = l.int(2);
+        let (twice, minus) = (l.literal(half), l.float(-f64::from(folded)).unwrap());
+        assert_eq!(l.mul(twice, two), Some(exact_l));
+        assert_eq!(l.near(exact_l), exact_l, "the folded number was not met");
+        assert_eq!(l.literal(next_l), next_l, "the neighbour of the product");
+        let (m, want) = (l.literal(minus), l.neg(exact_l));
+        assert_eq!(m, want);
         // Two numbers that are no f32 stay apart, and so do two that are.
         let two = c.int(1 << 40);
         let tiny = c.inv(two).unwrap();

@@ -96,11 +96,12 @@ impl Store {
                 Some(Val { coef: a.coef, r: a.r, dt })
             }
             _ => {
-                // A common positive factor stands outside.
-                let k = self.coefs.abs(flat[0].coef);
+                // A common positive factor stands outside; 0 has any factor.
+                let lead = flat.iter().map(|a| a.coef).find(|&c| c != Coef::ZERO)?;
+                let k = self.coefs.abs(lead);
                 let same = flat.iter().all(|a| {
-                    a.coef == flat[0].coef || {
-                        let (x, y) = (self.coefs.get(a.coef), self.coefs.get(flat[0].coef));
+                    a.coef == lead || a.coef == Coef::ZERO || {
+                        let (x, y) = (self.coefs.get(a.coef), self.coefs.get(lead));
                         *x == -y
                     }
                 });

@@ -94,6 +94,8 @@ const WORK: u64 = 50_000;
 const WORK_PER_CLASS: u64 = 4;
 /// Most places where an axis is split.
 const MAX_BREAKS: usize = 8;
+/// Most points at which two values are compared.
+const MAX_POINTS: i64 = 1024;
 /// Constants of at least this magnitude may be part of a mask value.
 const LARGE: f64 = 1e5;
 /// Largest index that is reasoned about.
@@ -343,6 +345,52 @@ impl Store {
             match (self.subst(&whole_a, &map), self.subst(&whole_b, &map)) {
                 // Parts are taken of the whole: what is split once is split best.
                 (Some(a), Some(b)) => self.same_by_parts(&a, &b, sp, depth - 1),
+                _ => false,
+            }
+        })
+    }
+
+    /// True if the values are equal when narrowed at every point of the local
+    /// and device atoms that they read: of all, or of the smallest ones where
+    /// there are many points. `sp` is deep.
+    pub fn same_at_points(&mut self, a: &Val, b: &Val, sp: &mut Special) -> bool {
+        if a.dt != b.dt || !sp.deep {
+            return false;
+        }
+        let mut axes: SmallVec<[Ax; 3]> = SmallVec::new();
+        for v in [a, b] {
+            for &l in &v.r.m {
+                self.lins.base_axes(l, &mut axes);
+            }
+        }
+        axes.sort_by_key(|&x| (self.lins.size(x), x));
+        let mut points = 1i64;
+        axes.retain(|x| {
+            let n = points.saturating_mul(self.lins.size(*x));
+            let few = n <= MAX_POINTS;
+            if few {
+                points = n;
+            }
+            few
+        });
+        if axes.is_empty() {
+            return false;
+        }
+        (0..points).all(|p| {
+            let mut rest = p;
+            let mut map = Subst::new();
+            for &x in &axes {
+                let n = self.lins.size(x);
+                let at = self.lins.constant(rest % n);
+                map.set(x, at);
+                rest /= n;
+            }
+            let mut at = |v: &Val| {
+                let v = self.subst(v, &map)?;
+                self.specialise(&v, sp)
+            };
+            match (at(a), at(b)) {
+                (Some(x), Some(y)) => self.norm(x) == self.norm(y),
                 _ => false,
             }
         })

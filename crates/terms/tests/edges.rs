@@ -846,3 +846,97 @@ fn the_tail_of_an_argmax_goes() {
         assert!(text.contains(&format!("argmax:{n}<")), "{runs:?} {coef}: {text}");
     }
 }
+
+#[test]
+fn a_positive_factor_leaves_a_maximum_with_zero() {
+    for (rules, k, j) in [(ALL, 3, 3), (REALS, 3, -3), (REALS, 3, 2)] {
+        let mut t = T::new(rules);
+        let (x, y) = (t.x(0, &[]), t.x(1, &[]));
+        let zero = t.st.zero(F);
+        let mut times = |v: &Val, k: i64| {
+            let c = t.st.coefs.int(k);
+            t.st.scale(v, c).unwrap()
+        };
+        let (kx, jy) = (times(&x, k), times(&y, j));
+        let (ux, uy) = (times(&x, 1), times(&y, if j < 0 { -1 } else { 1 }));
+        let inside = t.st.max(F, &[kx.clone(), jy.clone(), zero.clone()]).unwrap();
+        let m = t.st.max(F, &[ux, uy, zero.clone()]).unwrap();
+        let c = t.st.coefs.int(k);
+        let outside = t.st.scale(&m, c).unwrap();
+        assert_eq!(inside == outside, k == j.abs(), "{k} {j}");
+        // A minimum with zero is a negated maximum of what is negated.
+        let low = t.st.min(F, &[kx, zero]).unwrap();
+        for (a, b) in [(1.5, -2.0), (-1.5, 2.0), (-0.5, -4.0), (0.0, 0.0)] {
+            let ins: Inputs = [(0, vec![a]), (1, vec![b])].into_iter().collect();
+            let ev = Evaluator::new(&t.st, &ins);
+            let want = (k as f64 * a).max(j as f64 * b).max(0.0);
+            assert_eq!(ev.value(&inside, &[], &[]), Some(want));
+            assert_eq!(ev.value(&low, &[], &[]), Some((k as f64 * a).min(0.0)));
+        }
+    }
+}
+
+#[test]
+fn roots_of_products_and_squares_of_roots() {
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    enum Kind {
+        /// `|x| + 1` and `|y| + 1`.
+        Positive,
+        /// Of either sign.
+        Any,
+        /// A factor selects.
+        Selected,
+        /// Bitwise, a root is rounded.
+        Exact,
+    }
+    for kind in [Kind::Positive, Kind::Any, Kind::Selected, Kind::Exact] {
+        let mut t = T::new(if kind == Kind::Exact { EXACT } else { REALS });
+        let (x, y) = (t.x(0, &[]), t.x(1, &[]));
+        let abs = t.st.sym("abs");
+        let mut up = |v: &Val| {
+            if kind == Kind::Any {
+                return v.clone();
+            }
+            let a = t.st.ew(abs, F, false, std::slice::from_ref(v));
+            let one = t.st.one(F);
+            t.st.add(F, &[a, one]).unwrap()
+        };
+        let (mut a, b) = (up(&x), up(&y));
+        if kind == Kind::Selected {
+            let n = t.st.param(7, Dt::INT, &[], &[]);
+            a = t.ge(&n);
+        }
+        let (ra, rb) = (t.st.sqrt(F, &a).unwrap(), t.st.sqrt(F, &b).unwrap());
+        let ab = t.mul(&[a.clone(), b.clone()]);
+        let one_root = t.st.sqrt(F, &ab).unwrap();
+        let roots = t.mul(&[ra.clone(), rb.clone()]);
+        let square = t.mul(&[rb.clone(), rb.clone()]);
+        let law = kind == Kind::Positive;
+        assert_eq!(one_root == roots, law, "{kind:?}");
+        let known = matches!(kind, Kind::Positive | Kind::Selected);
+        assert_eq!(square == b, known, "{kind:?}");
+        let cube = t.st.prod(F, &[(rb.clone(), -3)]);
+        for (p, q) in [(1.5, 2.0), (-1.5, 0.25), (0.5, -4.0)] {
+            let ins: Inputs = [(0, vec![p]), (1, vec![q]), (7, vec![1.0])].into_iter().collect();
+            let ev = Evaluator::new(&t.st, &ins);
+            let f = |v: f64| if kind == Kind::Any { v } else { v.abs() + 1.0 };
+            let (va, vb) = (if kind == Kind::Selected { 1.0 } else { f(p) }, f(q));
+            let near = |v: &Val, want: f64| {
+                let got = ev.value(v, &[], &[]);
+                // Bitwise functions have no value here, nor have roots of
+                // negative numbers.
+                if let Some(g) = got {
+                    assert!(close(g, want) || g.is_nan() && want.is_nan(), "{kind:?} {g} {want}");
+                }
+                got.is_some() || want.is_nan()
+            };
+            let all = [
+                near(&one_root, (va * vb).sqrt()),
+                near(&roots, va.sqrt() * vb.sqrt()),
+                near(&square, vb.sqrt() * vb.sqrt()),
+                cube.as_ref().is_none_or(|c| near(c, vb.sqrt().powi(-3))),
+            ];
+            assert!(kind == Kind::Exact || all == [true; 4], "{kind:?} {all:?}");
+        }
+    }
+}

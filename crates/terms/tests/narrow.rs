@@ -358,3 +358,69 @@ fn parts_are_compared_one_by_one() {
         }
     }
 }
+
+/// Interleaved rows read at every second index: `x[0], y[0], x[1], y[1], ..`.
+/// Parts do not tell them apart, points do.
+#[test]
+fn values_are_compared_at_points() {
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    enum Change {
+        None,
+        Last,
+        Shallow,
+        Many,
+    }
+    for how in [Change::None, Change::Last, Change::Shallow, Change::Many] {
+        let mut st = Store::new(REALS);
+        let n = if how == Change::Many { 2048 } else { 8 };
+        // p[j] = j == 0 ? x[0] : x[2 j] + y[j]: pieces and a stride.
+        let rows = |st: &mut Store, at: LinId, last: i64| {
+            let q = st.lins.local(n - 1);
+            let first = read(st, 0, 4 * n, 0, &[]);
+            let a = read(st, 0, 4 * n, 2, &[(2, q)]);
+            let b = read(st, 1, 4 * n, 1, &[(1, q)]);
+            let body = st.add(F, &[a, b]).unwrap();
+            let mut runs = vec![
+                Run { len: 1, val: first, axis: None },
+                Run { len: n - 1, val: body, axis: Some(q) },
+            ];
+            if last != 0 {
+                // The last element is read elsewhere.
+                let z = read(st, 1, 4 * n, last, &[]);
+                let cut = st.lins.local(n - 2);
+                let a = read(st, 0, 4 * n, 2, &[(2, cut)]);
+                let b = read(st, 1, 4 * n, 1, &[(1, cut)]);
+                let body = st.add(F, &[a, b]).unwrap();
+                runs[1] = Run { len: n - 2, val: body, axis: Some(cut) };
+                runs.push(Run { len: 1, val: z, axis: None });
+            }
+            st.pieces(F, &runs, at).unwrap()
+        };
+        let j = st.lins.local(n);
+        let at = Lins::plain(j);
+        let a = rows(&mut st, at, 0);
+        // The same, one element at a time.
+        let b = if how == Change::Last {
+            rows(&mut st, at, 5)
+        } else {
+            let mut runs = Vec::new();
+            for k in 0..n.min(8) {
+                let x = read(&mut st, 0, 4 * n, 2 * k, &[]);
+                let y = read(&mut st, 1, 4 * n, k, &[]);
+                let val = if k == 0 { x } else { st.add(F, &[x, y]).unwrap() };
+                runs.push(Run { len: 1, val, axis: None });
+            }
+            if n > 8 {
+                let q = st.lins.local(n - 8);
+                let x = read(&mut st, 0, 4 * n, 16, &[(2, q)]);
+                let y = read(&mut st, 1, 4 * n, 8, &[(1, q)]);
+                let val = st.add(F, &[x, y]).unwrap();
+                runs.push(Run { len: n - 8, val, axis: Some(q) });
+            }
+            st.pieces(F, &runs, at).unwrap()
+        };
+        let mut sp = if how == Change::Shallow { Special::default() } else { Special::deep() };
+        let same = st.same_at_points(&a, &b, &mut sp);
+        assert_eq!(same, how == Change::None, "{how:?}");
+    }
+}

@@ -85,12 +85,12 @@ impl Lifter<'_> {
         };
         let mode = mode(m.instr(i).opcode, c);
         let (r, p) = self.replicas_partitions();
-        let key = (std::ptr::from_ref(&c.groups), mode as i64);
+        let key = (c.groups.clone(), mode as i64);
         if let Some(g) = self.groups.get(&key) {
-            return g.clone().flatten().ok_or_else(|| GROUPS.to_owned());
+            return g.clone().ok_or_else(|| GROUPS.to_owned());
         }
         let g = flattened(c, mode, r, p).and_then(|g| self.dev.group(&g));
-        self.groups.insert(key, Some(g.clone()));
+        self.groups.insert(key, g.clone());
         g.ok_or_else(|| GROUPS.to_owned())
     }
 

@@ -197,9 +197,34 @@ impl Lifter<'_> {
                 }
             }
         }
+        if let Some(v) = self.wrapped(op, d, args) {
+            return v;
+        }
         let comm =
             matches!(op, Opcode::Add | Opcode::Multiply | Opcode::And | Opcode::Or | Opcode::Xor);
         self.typed(op.name(), d, comm, args)
+    }
+
+    /// Arithmetic of index values modulo the size of the type, as an index
+    /// value: computed at every point, so it needs few of them.
+    fn wrapped(&mut self, op: Opcode, d: DType, args: &[Val]) -> Option<Val> {
+        let (lo, hi) = d.int_range()?;
+        let size = (hi - lo).checked_add(1)?;
+        // Index arithmetic on such values stays far from the ends of `i64`.
+        if d == DType::Pred || d.bits() > 32 {
+            return None;
+        }
+        self.tabulate(args, |x| {
+            let wide = |k: usize| x.get(k).map(|&v| i128::from(v));
+            let v = match op {
+                Opcode::Add => wide(0)?.checked_add(wide(1)?)?,
+                Opcode::Subtract => wide(0)?.checked_sub(wide(1)?)?,
+                Opcode::Multiply => wide(0)?.checked_mul(wide(1)?)?,
+                Opcode::Negate => wide(0)?.checked_neg()?,
+                _ => return None,
+            };
+            i64::try_from((v - lo).rem_euclid(size) + lo).ok()
+        })
     }
 
     /// A function of this operand type without laws.
@@ -277,6 +302,11 @@ impl Lifter<'_> {
         }
         if dt == Dt::INT {
             return self.integer(i, op, d, v);
+        }
+        if op == Divide && d == DType::F32 {
+            if let Some(r) = self.by_reciprocal(&v[0], &v[1]) {
+                return Ok(r);
+            }
         }
         let power = if op == Power { self.typed_key(i, name) } else { String::new() };
         // NaN with anything is NaN.
@@ -357,6 +387,23 @@ impl Lifter<'_> {
         let s = self.st.sym(&key);
         let comm = matches!(op, Add | Multiply | Maximum | Minimum);
         Ok(self.st.ew(s, dt, comm, v))
+    }
+
+    /// Compilers multiply by the reciprocal of a constant, rounded to its type:
+    /// the quotient by a constant as the product with the number met before
+    /// that is the rounded reciprocal; logged. The reciprocal counts as met.
+    fn by_reciprocal(&mut self, x: &Val, y: &Val) -> Option<Val> {
+        if !self.st.rules.finite {
+            return None;
+        }
+        let c = self.st.as_const(y)?;
+        let inv = self.st.coefs.inv(c)?;
+        let k = self.st.coefs.literal(inv);
+        if k == inv {
+            return None;
+        }
+        self.st.assume("a constant stands for the number it is rounded from");
+        self.st.scale(x, k)
     }
 
     /// The mathematical sum in place of one that may wrap, if it does not where

@@ -19,6 +19,7 @@ mod induction;
 mod literal;
 mod movement;
 mod opaque;
+mod pad;
 mod reduce;
 mod regions;
 mod scatter;
@@ -161,7 +162,8 @@ pub(crate) struct Lifter<'a> {
     pub(crate) tag: u32,
     /// Position of each instruction in its computation.
     pos: Vec<u32>,
-    groups: HashMap<(*const ReplicaGroups, i64), Option<Option<GroupDigits>>, FxBuildHasher>,
+    groups: HashMap<(ReplicaGroups, i64), Option<GroupDigits>, FxBuildHasher>,
+    placements: regions::Placements,
     pub(crate) consts: &'a mut literal::ConstTable,
     comp_keys: HashMap<CompId, Rc<str>, FxBuildHasher>,
     depth: u32,
@@ -208,6 +210,7 @@ impl<'a> Lifter<'a> {
             tag,
             pos,
             groups: HashMap::default(),
+            placements: regions::Placements::default(),
             consts,
             comp_keys: HashMap::default(),
             depth: 0,
@@ -396,8 +399,13 @@ impl<'a> Lifter<'a> {
         if !self.st.rules.finite || self.m.dtype(i) != Some(DType::F32) {
             return v;
         }
+        let literal = self.m.instr(i).opcode == Opcode::Constant;
         let mut one = |t: &Tv| -> Option<Tv> {
-            let c = self.st.coefs.near(t.val.coef);
+            let c = if literal {
+                self.st.coefs.literal(t.val.coef)
+            } else {
+                self.st.coefs.near(t.val.coef)
+            };
             if c == t.val.coef {
                 return None;
             }

@@ -230,20 +230,26 @@ impl Lifter<'_> {
             return self.st.reshape(&r, sizes).ok_or_else(|| REACH.to_owned());
         }
         // Parts of which the index is no form in one axis (rows of an image):
-        // one part per index of the major axis.
+        // one part per index of the major axis; of one axis that is read by a
+        // table (a cut through interleaved rows), one part per index.
         const MAX_PARTS: usize = 64;
         let mut split: Vec<(i64, Tv)> = Vec::new();
         for (n, t) in &parts {
-            let mut probe = t.clone();
-            let q = self.st.lins.local(*n);
-            let whole = t.dims[k].len() < 2
-                || self.st.index_dim(&mut probe, k, Lins::plain(q)).is_some()
-                    && !probe.val.r.m.iter().any(|&l| self.by_table(l, q));
+            let whole = match t.dims[k][..] {
+                [] => true,
+                [a] => !t.val.r.m.iter().any(|&l| self.by_table(l, a)),
+                _ => {
+                    let mut probe = t.clone();
+                    let q = self.st.lins.local(*n);
+                    self.st.index_dim(&mut probe, k, Lins::plain(q)).is_some()
+                        && !probe.val.r.m.iter().any(|&l| self.by_table(l, q))
+                }
+            };
             if whole {
                 split.push((*n, t.clone()));
                 continue;
             }
-            let major = t.dims[k][0];
+            let major = *t.dims[k].first().ok_or(REACH)?;
             let rows = self.st.lins.size(major);
             if rows as usize + split.len() > MAX_PARTS {
                 return Err(REACH.to_owned());
@@ -331,92 +337,6 @@ impl Lifter<'_> {
         let parts: Vec<(i64, Tv)> =
             ts.iter().map(|t| (self.st.dim_size(&t.dims[k]), (*t).clone())).collect();
         self.join(dt_of(d), &parts, k, sizes)
-    }
-
-    pub(super) fn lift_pad(&mut self, i: InstrId, x: &Tv, fill: &Tv) -> Result<Tv, String> {
-        let (_, d) = self.array(i)?;
-        let Attrs::Pad(p) = &self.m.instr(i).attrs else {
-            return Err("pad without configuration".to_owned());
-        };
-        self.pad_with(x, fill, p, d)
-    }
-
-    /// `x` padded (also inside and negatively) with a scalar.
-    pub(super) fn pad_with(
-        &mut self,
-        x: &Tv,
-        fill: &Tv,
-        conf: &[scalify_ir::PadDim],
-        d: scalify_ir::DType,
-    ) -> Result<Tv, String> {
-        let mut t = x.clone();
-        for (k, p) in conf.iter().enumerate() {
-            let n = self.st.dim_size(&t.dims[k]);
-            let (mut lo, mut hi, mut n2) = (p.low, p.high, n);
-            if p.interior > 0 && n > 1 {
-                t = self.interleave(&t, fill, k, p.interior, d)?;
-                n2 = n + (n - 1) * p.interior;
-            }
-            // Negative padding cuts.
-            let (from, cut_hi) = ((-lo).max(0), (-hi).max(0));
-            if from + cut_hi > 0 {
-                let keep = n2 - from - cut_hi;
-                if keep < 0 {
-                    // What one side adds, the other cuts again.
-                    let (a, b) = (lo.max(0), hi.max(0));
-                    let keep = n2 + lo + hi;
-                    if keep < 0 {
-                        return Err("padding cuts more than there is".to_owned());
-                    }
-                    let mut up = vec![scalify_ir::PadDim::default(); conf.len()];
-                    up[k] = scalify_ir::PadDim { low: a, high: b, interior: 0 };
-                    t = self.pad_with(&t, fill, &up, d)?;
-                    self.cut_dim(&mut t, k, from, keep, 1).ok_or(REACH)?;
-                    continue;
-                }
-                self.cut_dim(&mut t, k, from, keep, 1).ok_or(REACH)?;
-                n2 = keep;
-                lo = lo.max(0);
-                hi = hi.max(0);
-            }
-            if lo == 0 && hi == 0 {
-                continue;
-            }
-            let mut s: SmallVec<[i64; 6]> = t.dims.iter().map(|d| self.st.dim_size(d)).collect();
-            let mut f = |n: i64| -> Tv {
-                s[k] = n;
-                let dims = self.st.fresh_dims(&s);
-                Tv { val: fill.val.clone(), dims }
-            };
-            let parts = [(lo, f(lo)), (n2, t.clone()), (hi, f(hi))];
-            s[k] = lo + n2 + hi;
-            t = self.join(dt_of(d), &parts, k, &s)?;
-        }
-        Ok(t)
-    }
-
-    /// Fill values between the elements of dimension `k`.
-    fn interleave(
-        &mut self,
-        t: &Tv,
-        fill: &Tv,
-        k: usize,
-        gap: i64,
-        d: scalify_ir::DType,
-    ) -> Result<Tv, String> {
-        let n = self.st.dim_size(&t.dims[k]);
-        let mut s: SmallVec<[i64; 6]> = t.dims.iter().map(|d| self.st.dim_size(d)).collect();
-        s.insert(k + 1, 1);
-        let x = self.st.reshape(t, &s).ok_or(REACH)?;
-        s[k + 1] = gap;
-        let f = Tv { val: fill.val.clone(), dims: self.st.fresh_dims(&s) };
-        s[k + 1] = 1 + gap;
-        let j = self.join(dt_of(d), &[(1, x), (gap, f)], k + 1, &s)?;
-        s.remove(k + 1);
-        s[k] = n * (1 + gap);
-        let mut r = self.st.reshape(&j, &s).ok_or(REACH)?;
-        self.cut_dim(&mut r, k, 0, n + (n - 1) * gap, 1).ok_or(REACH)?;
-        Ok(r)
     }
 
     /// A start index clamped to `[0, max]`.

@@ -4,7 +4,7 @@
 use super::{Lifter, Lv};
 use crate::tv::{Atoms, Tv, TvOps};
 use scalify_claim::{
-    NamedMesh, Placement, parse_manual_axes, parse_sdy_meshes, parse_sdy_shardings,
+    NamedMesh, Placement, PlacementCache, parse_manual_axes, parse_sdy_meshes, parse_sdy_shardings,
 };
 use scalify_ir::{ArrayShape, DType, InstrId, Module, Shape};
 use scalify_terms::{Lins, Subst};
@@ -14,6 +14,21 @@ use smallvec::SmallVec;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RegionInfo {
     pub(crate) meshes: Vec<NamedMesh>,
+}
+
+/// Placements by mesh: equal annotations share their tables of devices.
+#[derive(Default)]
+pub(super) struct Placements(Vec<(NamedMesh, PlacementCache)>);
+
+impl Placements {
+    fn of(&mut self, mesh: &NamedMesh) -> &mut PlacementCache {
+        let hit = self.0.iter().position(|p| p.0 == *mesh);
+        let k = hit.unwrap_or_else(|| {
+            self.0.push((mesh.clone(), PlacementCache::new(mesh.clone())));
+            self.0.len() - 1
+        });
+        &mut self.0[k].1
+    }
 }
 
 impl RegionInfo {
@@ -47,8 +62,7 @@ impl Lifter<'_> {
                 continue;
             }
             let len = n / i64::from(d.tiles);
-            let tab: Vec<i64> = d.tile_of_device.iter().map(|&x| i64::from(x) * len).collect();
-            let start = self.dev.table(&mut self.st.lins, &tab);
+            let start = self.dev.start(&mut self.st.lins, &d.tile_of_device, len, 0);
             self.dynamic_cut_at(&mut t, k, start, len).ok_or("index arithmetic is out of reach")?;
         }
         t.val = self.st.norm(t.val);
@@ -105,8 +119,7 @@ impl Lifter<'_> {
         let mut at = 0;
         for &s in d.sections.iter() {
             let len = s / tiles;
-            let tab: Vec<i64> = d.tile_of_device.iter().map(|&x| at + i64::from(x) * len).collect();
-            let start = self.dev.table(&mut self.st.lins, &tab);
+            let start = self.dev.start(&mut self.st.lins, &d.tile_of_device, len, at);
             let mut part = self.st.freshen(t).ok_or("index arithmetic is out of reach")?;
             self.dynamic_cut_at(&mut part, k, start, len)
                 .ok_or("index arithmetic is out of reach")?;
@@ -129,9 +142,10 @@ impl Lifter<'_> {
             if !d.sections.is_empty() {
                 return Err("sections of a dimension are not put together".to_owned());
             }
-            let tab: Vec<i64> = d.tile_of_device.iter().map(|&x| i64::from(x)).collect();
-            let coefs =
-                self.dev.linear(&tab).ok_or("the device order of the mesh is not row-major")?;
+            let coefs = self
+                .dev
+                .linear_tiles(&d.tile_of_device)
+                .ok_or("the device order of the mesh is not row-major")?;
             let mut digits: SmallVec<[usize; 4]> =
                 (0..coefs.len()).filter(|&i| coefs[i] != 0).collect();
             digits.sort_by_key(|&i| std::cmp::Reverse(coefs[i]));
@@ -170,7 +184,7 @@ impl Lifter<'_> {
     }
 
     fn sdy_placements(
-        &self,
+        &mut self,
         i: InstrId,
         key: &str,
         ranks: &[usize],
@@ -195,8 +209,8 @@ impl Lifter<'_> {
                 }
             }
             sh.replicated.clear();
-            let p = Placement::from_axes(mesh, &sh, rank, self.dev.count as u32)
-                .map_err(|e| e.to_string())?;
+            let cache = self.placements.of(mesh);
+            let p = cache.axes(&sh, rank, self.dev.count as u32).map_err(|e| e.to_string())?;
             out.push(p);
         }
         Ok(out)
@@ -253,7 +267,9 @@ impl Lifter<'_> {
             "SPMDFullToShardShape" => one(v).and_then(|t| {
                 let from = self.m.instr(i).operands[0];
                 let s = self.m.sharding(from).ok_or("the operand has no sharding")?;
-                let p = Placement::from_op_sharding(s, t.dims.len(), self.dev.count as u32)
+                let cache = self.placements.of(&NamedMesh::default());
+                let p = cache
+                    .op_sharding(s, t.dims.len(), self.dev.count as u32)
                     .map_err(|e| e.to_string())?;
                 Ok(Lv::T(self.to_local(&t, &p)?))
             }),
@@ -261,7 +277,9 @@ impl Lifter<'_> {
                 v.first().ok_or_else(|| "no array".to_owned()).and_then(|x| {
                     let s = self.m.sharding(i).ok_or("the result has no sharding")?;
                     let rank = self.m.array(i).ok_or("no array")?.dims.len();
-                    let p = Placement::from_op_sharding(s, rank, self.dev.count as u32)
+                    let cache = self.placements.of(&NamedMesh::default());
+                    let p = cache
+                        .op_sharding(s, rank, self.dev.count as u32)
                         .map_err(|e| e.to_string())?;
                     Ok(Lv::T(self.global_of(x, &p)?))
                 })

@@ -41,15 +41,19 @@ impl Lifter<'_> {
         let (_, d) = self.array(i)?;
         let dt = dt_of(d);
         let Landing { mut x, update, hit, bound, dims } = self.landing(i, v)?;
-        let op = self.monoid(body).filter(|_| d.is_float());
+        let op = self.monoid(body).filter(|_| d.is_float() || dt == Dt::INT);
         let mut landed = match op {
             Some(Monoid::Add) if self.st.rules.reals => {
-                Tv { val: self.select_sum(dt, &hit, &update, &bound)?, dims }
+                let val = self.select_sum(dt, &hit, &update, &bound)?;
+                // Updates of integers add up in any order unless they wrap.
+                if dt == Dt::INT && !self.fits(&val, &x.val, d) {
+                    return self.folded(body, d, Landing { x, update, hit, bound, dims });
+                }
+                Tv { val, dims }
             }
             Some(Monoid::Max | Monoid::Min) => {
-                let low = self.st.special(dt, scalify_terms::arith::NEG_INF);
                 let max = op == Some(Monoid::Max);
-                let away = if max { low } else { self.st.scale(&low, Coef::NEG).ok_or(REACH)? };
+                let away = self.neutral(max, d).ok_or(REACH)?;
                 let u = self.st.select(dt, &hit, &update, &away).ok_or(REACH)?;
                 let r = if max {
                     self.st.max_over(dt, &u, &bound)
@@ -70,6 +74,26 @@ impl Lifter<'_> {
             _ => self.st.add(dt, &both),
         };
         Ok(Tv { val: val.ok_or(REACH)?, dims: landed.dims })
+    }
+
+    /// True if the sum of two integers, each in its own range, stays in the
+    /// type's.
+    fn fits(&mut self, a: &Val, b: &Val, d: DType) -> bool {
+        match (self.st.int_range(a), self.st.int_range(b), d.int_range()) {
+            (Some(a), Some(b), Some((lo, hi))) => {
+                i128::from(a.0) + i128::from(b.0) >= lo && i128::from(a.1) + i128::from(b.1) <= hi
+            }
+            _ => false,
+        }
+    }
+
+    /// What changes no maximum (or minimum) of the type.
+    fn neutral(&mut self, max: bool, d: DType) -> Option<Val> {
+        if let Some((lo, hi)) = d.int_range() {
+            return Some(self.st.int(i64::try_from(if max { lo } else { hi }).ok()?));
+        }
+        let low = self.st.special(dt_of(d), scalify_terms::arith::NEG_INF);
+        if max { Some(low) } else { self.st.scale(&low, Coef::NEG) }
     }
 
     /// An element as a function of itself and of all updates, in order, with

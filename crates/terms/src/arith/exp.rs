@@ -166,7 +166,34 @@ impl Store {
                 return self.scale(&r, k);
             }
         }
+        if self.rules.reals && self.class(v.r.class).op == Op::Prod {
+            if let Some(w) = self.sqrt_of_product(dt, v)? {
+                return Some(w);
+            }
+        }
         Some(self.ew(self.known.sqrt, dt, false, std::slice::from_ref(v)))
+    }
+
+    /// The root of a product as the product of the roots, where no factor is
+    /// negative, selects, or may be infinite.
+    fn sqrt_of_product(&mut self, dt: Dt, v: &Val) -> Option<Option<Val>> {
+        let Some((k, s)) = self.coefs.square_root(v.coef) else { return Some(None) };
+        let (args, _) = self.open(&v.r)?;
+        for a in &args {
+            let x = self.val_of(a);
+            if self.selects(&a.r) || self.may_be_infinite(&a.r) || !self.is_nonnegative(&x, 8) {
+                return Some(None);
+            }
+        }
+        let s = self.constant(dt, s);
+        let mut roots: SmallVec<[(Val, i32); 4]> = SmallVec::new();
+        roots.push((self.sqrt(dt, &s)?, 1));
+        for a in &args {
+            let x = self.val_of(a);
+            roots.push((self.sqrt(dt, &x)?, a.pow));
+        }
+        let w = self.prod(dt, &roots)?;
+        Some(Some(self.scale(&w, k)?))
     }
 
     /// Natural logarithm.

@@ -220,6 +220,26 @@ impl Store {
             }
             flat = out;
         }
+        // sqrt(x)^2 = x where x is not negative.
+        for i in 0..flat.len() {
+            let (r, pow) = (flat[i].r.clone(), flat[i].pow);
+            let root = self.class(r.class).op == Op::Ew(self.known.sqrt) && pow.abs() > 1;
+            if !root || !self.rules.reals || dt == Dt::INT {
+                continue;
+            }
+            let (x, _) = self.open(&r)?;
+            let x = self.val_of(&x[0]);
+            if self.class(x.r.class).op == Op::One || !self.is_nonnegative(&x, 8) {
+                continue;
+            }
+            let half = pow / 2;
+            let k = self.coefs.pow(x.coef, half)?;
+            *coef = self.coefs.mul(*coef, k)?;
+            flat[i].pow = pow % 2;
+            flat.retain(|a| a.pow != 0);
+            flat.push(Arg { coef: Coef::ONE, pow: half, r: x.r });
+            return self.flatten(dt, coef, flat);
+        }
         Some(flat)
     }
 }
