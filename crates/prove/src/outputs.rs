@@ -173,7 +173,7 @@ pub(crate) fn same_value(st: &mut Store, a: &Tv, b: &Tv) -> bool {
 }
 
 /// Equality of two values of the same local shape where reads of parts are
-/// pushed into the definitions.
+/// pushed into the definitions; `sp`: of some reads and of all, or none.
 fn same_narrowed(st: &mut Store, a: &Tv, b: &Tv, sp: &mut [Special]) -> bool {
     let (mut a, mut b) = (a.clone(), b.clone());
     for _ in 0..2 {
@@ -181,6 +181,11 @@ fn same_narrowed(st: &mut Store, a: &Tv, b: &Tv, sp: &mut [Special]) -> bool {
             return false;
         }
     }
-    sp.iter_mut().any(|sp| st.same_by_parts(&a.val, &b.val, sp, 6))
-        || st.same_at_points(&a.val, &b.val, &mut sp[1])
+    let [some, all] = sp else { return false };
+    if st.same_by_parts(&a.val, &b.val, some, 6) {
+        return true;
+    }
+    // What is too much work for reads of parts is so for everything.
+    !some.is_spent(st)
+        && (st.same_by_parts(&a.val, &b.val, all, 6) || st.same_at_points(&a.val, &b.val, all))
 }

@@ -145,8 +145,10 @@ pub fn search(
             out.grade.filter(|_| out.verdict == Verdict::Proved)
         });
         if grade.is_some() {
-            // A second one is looked for only a little longer.
-            stop.get_or_insert((now * 2).max(Duration::from_millis(500)));
+            // A second one is looked for only a little longer; not in programs
+            // where an edit takes long to make.
+            let big = dist.instrs.len() > MANY;
+            stop.get_or_insert(if big { now } else { (now * 2).max(Duration::from_millis(500)) });
             proved.push(repair(&ctx, &c, &distances, grade, m));
         } else if likely.is_empty() {
             likely.push((c, m));

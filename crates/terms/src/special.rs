@@ -70,6 +70,11 @@ impl Special {
         Special { deep: true, unmasked: Some(Box::new(unmasked)), ..Special::default() }
     }
 
+    /// True if the work ended before a comparison was decided.
+    pub fn is_spent(&self, st: &Store) -> bool {
+        self.until != 0 && st.nodes_tried > self.until
+    }
+
     /// Allows as much work again as at first, with what is known kept: for
     /// the next of several comparisons.
     pub fn renew(&mut self) {
