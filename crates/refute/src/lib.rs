@@ -8,6 +8,7 @@
 
 mod along;
 pub mod apply;
+mod around;
 mod blocks;
 pub mod candidates;
 pub mod collectives;

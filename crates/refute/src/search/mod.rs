@@ -1,14 +1,19 @@
 //! Looks for inputs on which two programs differ by more than rounding.
 
-use crate::compare::{self, bounds, differs, numbers, rms};
+mod outputs;
+mod precision;
+mod sides;
+mod trial;
+
+pub use trial::Trial;
+
+use crate::compare::{self, bounds, numbers, rms};
 use crate::cut::Cut;
 use crate::domain::{self, Domain, Profile};
 use crate::evaluate::{self, Inputs, Results, RunLimits};
-use crate::observe::Side;
-use crate::place;
 use crate::random::Random;
 use scalify_claim::{Claim, Placement};
-use scalify_interp::{Accumulate, Limit, RunError, Tensor};
+use scalify_interp::{Accumulate, RunError, Tensor};
 use scalify_ir::{ArrayShape, Module, Opcode, Shape};
 use scalify_prove::problem::{self, Problem};
 use std::time::{Duration, Instant};
@@ -167,9 +172,6 @@ pub(crate) fn volume(m: &Module) -> f64 {
 /// Elements over all instructions and devices above which a program is not
 /// evaluated as it stands.
 pub(crate) const MAX_VOLUME: f64 = 4e8;
-
-/// Values of outputs, over all devices, that are kept to be looked at.
-const MANY_VALUES: f64 = 4e6;
 
 /// Further draws where integers are inputs, and the time after which there are
 /// none.
@@ -372,136 +374,6 @@ impl<'a> Refuter<'a> {
         per.get(k)
     }
 
-    /// Compares all outputs of one evaluation. Every device counts.
-    fn compare(
-        &self,
-        b: &Results,
-        bound: &dyn Fn(usize, usize) -> Vec<f64>,
-        d: &Results,
-        plain: Option<(&Results, &Results)>,
-    ) -> Option<Verdict> {
-        let mut found = Vec::new();
-        let mut top = 0f64;
-        let mut undefined = false;
-        for (k, (shape, placements)) in self.outputs.iter().enumerate() {
-            // A difference only if no admissible layout explains the values.
-            let mut best: Option<Difference> = None;
-            let mut explained = false;
-            for q in placements {
-                match self.compare_output(k, shape, q, b, bound, d, plain)? {
-                    Ok((worst, nan)) => {
-                        top = top.max(worst);
-                        undefined |= nan;
-                        explained = true;
-                        break;
-                    }
-                    Err(x) => {
-                        if best.as_ref().is_none_or(|y| x.count.0 < y.count.0) {
-                            best = Some(x);
-                        }
-                    }
-                }
-            }
-            if !explained {
-                found.extend(best);
-            }
-        }
-        Some(if found.is_empty() {
-            Verdict::Same { worst: top, undefined }
-        } else {
-            Verdict::Differ(found)
-        })
-    }
-
-    fn compare_output(
-        &self,
-        k: usize,
-        shape: &ArrayShape,
-        q: &Placement,
-        b: &Results,
-        bound: &dyn Fn(usize, usize) -> Vec<f64>,
-        d: &Results,
-        plain: Option<(&Results, &Results)>,
-    ) -> Option<Result<(f64, bool), Difference>> {
-        let q = Some(q).filter(|q| !q.is_replicated());
-        let w = compare::width(shape.dtype);
-        let mut worst: Option<(f64, Difference)> = None;
-        let (mut bad, mut all, mut devices, mut top) = (0, 0, Vec::new(), 0f64);
-        let mut undefined = false;
-        let mut cached: Option<(Vec<f64>, Vec<f64>)> = None;
-        for dev in 0..self.p.devices as usize {
-            if cached.is_none() || self.p.local_inputs {
-                let e = self.expected(b, dev, k)?;
-                if e.dims != shape.dims {
-                    return None;
-                }
-                cached = Some((numbers(e), bound(k, dev)));
-            }
-            let (e, limit) = cached.as_ref()?;
-            let got_t = d.get(dev)?.get(k)?;
-            let got = numbers(got_t);
-            let mut here = false;
-            for (l, g) in place::positions(&shape.dims, q, dev as u32)? {
-                for c in 0..w {
-                    let (want, is) = (*e.get(g * w + c)?, *got.get(l * w + c)?);
-                    let lim = *limit.get(g * w + c)?;
-                    all += 1;
-                    undefined |= want.is_nan() && is.is_finite();
-                    let size = if want == is { 0.0 } else { (want - is).abs() / lim };
-                    if !differs(want, is, lim) {
-                        if size.is_finite() {
-                            top = top.max(size);
-                        }
-                        continue;
-                    }
-                    bad += 1;
-                    here = true;
-                    // Finite differences are the clearer ones.
-                    let size = if size.is_finite() { size } else { 1.0 };
-                    if worst.as_ref().is_none_or(|x| size > x.0) {
-                        let native = |r: &Results, dev: usize, at: usize| {
-                            r.get(dev)
-                                .and_then(|v| v.get(k))
-                                .map(numbers)
-                                .and_then(|v| v.get(at).copied())
-                        };
-                        let base_dev = if self.p.local_inputs { dev } else { 0 };
-                        let pair = plain.and_then(|(x, y)| {
-                            Some((native(x, base_dev, g * w + c)?, native(y, dev, l * w + c)?))
-                        });
-                        worst = Some((
-                            size,
-                            Difference {
-                                output: k,
-                                device: dev as u32,
-                                index: unflatten(g, &shape.dims),
-                                local: unflatten(l, &got_t.dims),
-                                expected: want,
-                                actual: is,
-                                plain: pair.unwrap_or((want, is)),
-                                bound: lim,
-                                count: (0, 0),
-                                devices: Vec::new(),
-                                placement: q.cloned(),
-                            },
-                        ));
-                    }
-                }
-            }
-            if here {
-                devices.push(dev as u32);
-            }
-        }
-        Some(match worst {
-            Some((_, mut x)) => {
-                x.count = (bad, all);
-                x.devices = devices;
-                Err(x)
-            }
-            None => Ok((top, undefined)),
-        })
-    }
-
     /// Decides one draw under one layout: a difference counts only if it is
     /// still there on inputs moved by a roundoff (no tie, no discontinuity)
     /// and, for integers, in the programs' own types too.
@@ -589,39 +461,6 @@ impl<'a> Refuter<'a> {
             s(b).total_cmp(&s(a))
         });
         Ok(Some(Verdict::Differ(found)))
-    }
-
-    /// Rounding of both programs on one draw, where they agree over the reals.
-    fn precision(&self, x: &Inputs) -> Option<Precision> {
-        let l = self.layouts.first()?;
-        let bw = self.run_base(x, Accumulate::F64).ok()?;
-        let bp = self.run_base(x, Accumulate::Plain).ok()?;
-        let dw = self.run_dist(l, x, &bw, Accumulate::F64).ok()?;
-        let dp = self.run_dist(l, x, &bp, Accumulate::Plain).ok()?;
-        for (k, (shape, _)) in self.outputs.iter().enumerate() {
-            if !shape.dtype.is_float() {
-                continue;
-            }
-            let error = |w: &Results, p: &Results| {
-                let one = |(a, b): (&Vec<Tensor>, &Vec<Tensor>)| -> Option<Vec<f64>> {
-                    let (a, b) = (numbers(a.get(k)?), numbers(b.get(k)?));
-                    Some(a.iter().zip(&b).map(|(x, y)| x - y).collect())
-                };
-                let all: Option<Vec<Vec<f64>>> = w.iter().zip(p.iter()).map(one).collect();
-                all.map(|v| rms(v.into_iter().flatten()))
-            };
-            let (base, dist) = (error(&bw, &bp)?, error(&dw, &dp)?);
-            let scale = rms(numbers(bw.first()?.get(k)?).into_iter());
-            let own = shape.dtype.mantissa_bits().unwrap_or(23).min(52) as i32;
-            let floor = scale * 0.5f64.powi(own + 1);
-            // Regrouping a sum costs a rounding or two; where the types of
-            // sums differ a smaller ratio tells.
-            let ratio = if coarser_sums(self.base, self.dist) { 1.2 } else { 8.0 };
-            if dist > ratio * base.max(floor) {
-                return Some(Precision { output: k, dist, base, scale });
-            }
-        }
-        None
     }
 
     /// How the programs differ on given inputs, split as `placements` (one per
@@ -741,231 +580,14 @@ impl<'a> Refuter<'a> {
     }
 }
 
-/// True if `dist` sums in a float type below `f32` in which `base` does not.
-fn coarser_sums(base: &Module, dist: &Module) -> bool {
-    let types = |m: &Module| -> Vec<scalify_ir::DType> {
-        let sum = |o: Opcode| {
-            matches!(
-                o,
-                Opcode::Add
-                    | Opcode::Dot
-                    | Opcode::Convolution
-                    | Opcode::Reduce
-                    | Opcode::AllReduce
-                    | Opcode::AllReduceStart
-                    | Opcode::ReduceScatter
-            )
-        };
-        // Reducers run inside the instruction that calls them.
-        let mut t: Vec<scalify_ir::DType> = (m.instrs.iter())
-            .filter(|i| sum(i.opcode) && !i.operands.iter().all(|&o| scalar_parameter(m, o)))
-            .filter_map(|i| m.shapes[i.shape.0 as usize].dtype())
-            .filter(|d| d.is_float() && d.mantissa_bits().is_some_and(|b| b < 23))
-            .collect();
-        t.sort_unstable_by_key(|d| d.name());
-        t.dedup();
-        t
-    };
-    let b = types(base);
-    types(dist).iter().any(|t| !b.contains(t))
-}
-
-fn scalar_parameter(m: &Module, x: scalify_ir::InstrId) -> bool {
-    m.instr(x).opcode == Opcode::Parameter && m.array(x).is_some_and(|a| a.dims.is_empty())
-}
-
-/// Inputs on which the programs differ, with the baseline's results: what an
-/// edited program must agree with.
-pub struct Trial {
-    inputs: Vec<Inputs>,
-    wide: Vec<Results>,
-    bounds: Vec<Vec<Vec<f64>>>,
-    layouts: Layouts,
-    /// An edit may make a loop endless: several times the steps that the
-    /// program takes as it is.
-    steps: u64,
-}
-
 impl Refuter<'_> {
     /// The problem.
     pub fn problem(&self) -> &Problem {
         self.p
     }
 
-    /// How far apart outputs are in the programs' own types, of their size,
-    /// if by more than a thousand roundings of the output's type.
-    pub(crate) fn rounded_apart(&self) -> Option<f64> {
-        let x = self.draw(Profile::Normal, &mut Random::new(self.options.seed ^ 0x0b5e))?;
-        let l = self.layouts.first()?;
-        let base = self.run_base(&x, Accumulate::Plain).ok()?;
-        let dist = self.run_dist(l, &x, &base, Accumulate::Plain).ok()?;
-        let mut most: Option<f64> = None;
-        for (k, (shape, placements)) in self.outputs.iter().enumerate() {
-            let Some(bits) = shape.dtype.mantissa_bits().filter(|_| shape.dtype.is_float()) else {
-                continue;
-            };
-            let q = placements.first().filter(|q| !q.is_replicated());
-            for d in 0..self.p.devices as usize {
-                let e = numbers(self.expected(&base, d, k)?);
-                let a = numbers(dist.get(d)?.get(k)?);
-                let scale = rms(e.iter().copied());
-                for (l, g) in place::positions(&shape.dims, q, d as u32)? {
-                    let by = (a.get(l)? - e.get(g)?).abs() / scale;
-                    if by > 1e3 * 0.5f64.powi(bits as i32 + 1) && most.is_none_or(|m| by > m) {
-                        most = Some(by);
-                    }
-                }
-            }
-        }
-        most.filter(|m| m.is_finite())
-    }
-
     /// The distributed program.
     pub(crate) fn dist_module(&self) -> &Module {
         self.dist
     }
-
-    /// All outputs of both programs on one normal draw, split as in `c`; on
-    /// the draw of `c` if they do not differ there.
-    pub(crate) fn sides(&self, c: &Counterexample) -> Option<Vec<Side>> {
-        let size = |a: &ArrayShape| a.dims.iter().map(|&d| d as f64).product::<f64>();
-        let all: f64 = self.outputs.iter().map(|o| size(&o.0)).sum();
-        if all * self.p.devices as f64 > MANY_VALUES {
-            return None;
-        }
-        let x = self.draw(Profile::Normal, &mut Random::new(self.options.seed ^ 0x0b5e))?;
-        let s = self.sides_on(&x, c)?;
-        if s.iter().any(Side::differs) { Some(s) } else { self.sides_on(&c.drawn, c) }
-    }
-
-    fn sides_on(&self, x: &Inputs, c: &Counterexample) -> Option<Vec<Side>> {
-        let l = Layouts { inputs: c.placements.clone() };
-        let wide = self.run_base(x, Accumulate::F64).ok()?;
-        let got = self.run_dist(&l, x, &wide, Accumulate::F64).ok()?;
-        let mut out = Vec::new();
-        for (k, (shape, placements)) in self.outputs.iter().enumerate() {
-            let q = placements.first().filter(|q| !q.is_replicated());
-            let w = compare::width(shape.dtype);
-            let mut s = Side { output: k, expected: Vec::new(), actual: Vec::new() };
-            for d in 0..self.p.devices as usize {
-                let e = numbers(self.expected(&wide, d, k)?);
-                let a = numbers(got.get(d)?.get(k)?);
-                let at = place::positions(&shape.dims, q, d as u32)?;
-                let each =
-                    || at.iter().flat_map(|x| (0..w).map(move |c| (x.0 * w + c, x.1 * w + c)));
-                s.expected.push(each().map(|x| e.get(x.1).copied()).collect::<Option<_>>()?);
-                s.actual.push(each().map(|x| a.get(x.0).copied()).collect::<Option<_>>()?);
-            }
-            out.push(s);
-        }
-        Some(out)
-    }
-
-    /// Prepares the trial of edits on the inputs of a counterexample and on
-    /// `more` (up to two) further draws.
-    pub fn trial(&self, c: &Counterexample, more: usize) -> Option<Trial> {
-        let mut r = Random::new(self.options.seed ^ 0x5eed);
-        let mut inputs = vec![c.drawn.clone()];
-        for profile in [Profile::Normal, Profile::Small].into_iter().take(more) {
-            inputs.push(self.draw(profile, &mut r)?);
-        }
-        let mut t = Trial {
-            inputs: Vec::new(),
-            wide: Vec::new(),
-            bounds: Vec::new(),
-            layouts: Layouts { inputs: c.placements.clone() },
-            steps: 0,
-        };
-        for x in inputs {
-            let wide = self.run_base(&x, Accumulate::F64).ok()?;
-            if t.steps == 0 {
-                t.steps = self.steps(c, &wide);
-            }
-            let plain = self.run_base(&x, Accumulate::Plain).ok()?;
-            let near = self.run_base(&self.moved(&x, &mut r), Accumulate::F64).ok()?;
-            let mut all = Vec::new();
-            for k in 0..self.outputs.len() {
-                let per = if self.p.local_inputs { self.p.devices as usize } else { 1 };
-                let mut v = Vec::new();
-                for d in 0..per {
-                    let get = |r: &Results| self.expected(r, d, k).map(numbers).unwrap_or_default();
-                    v.extend(bounds(&get(&wide), &get(&plain), &[get(&near)], self.u));
-                }
-                all.push(v);
-            }
-            t.inputs.push(x);
-            t.wide.push(wide);
-            t.bounds.push(all);
-        }
-        Some(t)
-    }
-}
-
-impl Refuter<'_> {
-    /// Runs an edit of the distributed program in so many steps.
-    fn run_edited(
-        &self,
-        m: &Module,
-        q: &[Option<Placement>],
-        x: &Inputs,
-        b: &Results,
-        limits: RunLimits,
-        steps: u64,
-    ) -> Result<Results, RunError> {
-        let a = Accumulate::F64;
-        match &self.cut {
-            Some(c) => c.run(m, q, x, b, a, limits, Some(steps)),
-            None => evaluate::dist_within(m, self.p, q, x, a, limits, Some(steps)),
-        }
-    }
-
-    /// Eight to sixteen times the steps that the distributed program takes.
-    /// `b`: the baseline's results on the inputs drawn.
-    fn steps(&self, c: &Counterexample, b: &Results) -> u64 {
-        let mut limit = 4 * self.dist.instrs.len().max(64) as u64;
-        loop {
-            let m = self.evaluated();
-            let run = self.run_edited(m, &c.placements, &c.drawn, b, self.limits(), limit);
-            match run {
-                Err(RunError::Limit { limit: Limit::Steps, .. }) => limit = limit.saturating_mul(2),
-                _ => return limit.saturating_mul(8),
-            }
-        }
-    }
-}
-
-impl Trial {
-    /// True if a program of the same interface agrees with the baseline on
-    /// all inputs of the trial.
-    pub fn agrees(&self, r: &Refuter<'_>, m: &Module) -> bool {
-        for (k, x) in self.inputs.iter().enumerate() {
-            let limits = RunLimits { memory: r.options.memory, time: Duration::from_secs(5) };
-            let q = &self.layouts.inputs;
-            let run = r.run_edited(m, q, x, &self.wide[k], limits, self.steps);
-            let Ok(got) = run else { return false };
-            let bound = |o: usize, d: usize| {
-                let all = &self.bounds[k][o];
-                if r.p.local_inputs {
-                    let n = all.len() / r.p.devices.max(1) as usize;
-                    all[d * n..(d + 1) * n].to_vec()
-                } else {
-                    all.clone()
-                }
-            };
-            if !matches!(r.compare(&self.wide[k], &bound, &got, None), Some(Verdict::Same { .. })) {
-                return false;
-            }
-        }
-        true
-    }
-}
-
-fn unflatten(mut k: usize, dims: &[i64]) -> Vec<i64> {
-    let mut out = vec![0; dims.len()];
-    for d in (0..dims.len()).rev() {
-        let n = dims[d].max(1) as usize;
-        out[d] = (k % n) as i64;
-        k /= n;
-    }
-    out
 }
