@@ -557,6 +557,8 @@ pub(crate) fn best(
     if a.stop.is_some() {
         return (a, None);
     }
+    // Its memory serves the next one.
+    drop(a);
     let mut a = run(finite, false, false);
     if proved(&a) {
         let g = grade_of(&a);
