@@ -5,6 +5,7 @@
 
 use crate::blocks;
 use crate::candidates::{Candidate, Context, Edit};
+use crate::edit::number;
 use scalify_ir::{Attrs, InstrId, Opcode, ReplicaGroups};
 
 /// Instructions looked at from one place on.
@@ -65,6 +66,47 @@ impl Context<'_> {
             || matches!(i.opcode, Opcode::Negate | Opcode::Slice)
             || i.opcode == Opcode::Multiply && (constant(0) || constant(1))
             || i.opcode == Opcode::Divide && constant(1)
+    }
+
+    /// A maximum that should be a minimum, or the other way round, of what has
+    /// a negative factor: the factor was moved through it.
+    pub(crate) fn is_turned(&self, at: InstrId, op: Opcode) -> bool {
+        use Opcode::{Dot, Maximum, Minimum, Negate};
+        if !matches!((self.m.instr(at).opcode, op), (Maximum, Minimum) | (Minimum, Maximum)) {
+            return false;
+        }
+        let mut seen = vec![at];
+        let mut k = 0;
+        while k < seen.len() && seen.len() < FAR {
+            let i = self.m.instr(seen[k]);
+            k += 1;
+            if i.opcode == Negate || i.opcode == Opcode::Multiply && self.has_negative(&i.operands)
+            {
+                return true;
+            }
+            let through = moves(i.opcode)
+                || matches!(i.opcode, Dot | Maximum | Minimum | Opcode::Multiply)
+                || i.opcode.is_collective();
+            for &o in i.operands.iter().filter(|_| through) {
+                if !seen.contains(&o) {
+                    seen.push(o);
+                }
+            }
+        }
+        false
+    }
+
+    fn has_negative(&self, operands: &[InstrId]) -> bool {
+        operands.iter().any(|&o| {
+            let mut x = self.m.instr(o);
+            for _ in 0..8 {
+                match x.operands.first() {
+                    Some(&y) if moves(x.opcode) => x = self.m.instr(y),
+                    _ => break,
+                }
+            }
+            matches!(&x.attrs, Attrs::Constant(l) if number(l).is_some_and(|v| v < 0.0))
+        })
     }
 
     /// Kind of the fault that an inserted all-reduce over `mask` mends.

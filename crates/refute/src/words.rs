@@ -232,6 +232,7 @@ impl Context<'_> {
             Edit::MaskPadding { .. } | Edit::InRange { .. } | Edit::Devices { .. } => "wrong-mask",
             Edit::Swap => "wrong-operand",
             Edit::Op { .. } if self.m.dtype(x.at).is_some_and(|d| d.is_int()) => "wrong-offset",
+            Edit::Op { op, .. } if self.is_turned(x.at, *op) => "wrong-scale",
             Edit::Op { .. } => "wrong-operation",
             Edit::Direction { .. } if self.is_condition(self.owner[x.at.0 as usize]) => {
                 "wrong-trip-count"
