@@ -238,6 +238,10 @@ fn prepare(s: &Source, c: &Config, operators: &[Operator]) -> Start {
     if prove(&pair, c, &pair.base, &pair.dist).verdict != Verdict::Proved {
         return Start::Skip(name, "not proved".into());
     }
+    let p = scalify_prove::problem::setup(&pair.base, &pair.dist, &pair.claim);
+    if let Some(e) = scalify_refute::search::too_big(&pair.base, &pair.dist, &p) {
+        return Start::Skip(name, e);
+    }
     let judge = match Judge::prepare(&pair, c.draws, c.seed) {
         Made::Judge(j) => j,
         Made::Skip(e) => return Start::Skip(name, e),
