@@ -219,16 +219,7 @@ fn prove(a: &ViewArgs, base: &Module, dist: &Module, mesh: Option<Mesh>) -> anyh
     };
     let (outcome, related) = scalify_prove::verify_related(base, dist, &claim, &options);
     bar.done();
-    let decision = scalify_refute::Decision {
-        outcome,
-        counterexample: None,
-        evidence: None,
-        unable: None,
-        repairs: Vec::new(),
-        reduced: None,
-        reduced_problem: None,
-        edits_tried: 0,
-    };
+    let decision = scalify_refute::Decision::of(outcome);
     let problem = scalify_prove::problem::setup(base, dist, &claim);
     let (base_file, dist_file) = (a.module.display().to_string(), a.dist.as_deref());
     let subject = Subject {

@@ -474,6 +474,11 @@ impl Attempt {
         against(st, dev, records, lifted, laws, base, dist, claim, p, clock, options)
     }
 
+    /// By laws that hold to the bit.
+    pub(crate) fn is_exact(&self) -> bool {
+        !self.laws.rules.reals
+    }
+
     /// Grade, if every output is proved.
     pub(crate) fn grade(&self, claim: &Claim, p: &Problem) -> Option<Grade> {
         if !proved(self) {
@@ -481,7 +486,7 @@ impl Attempt {
         }
         let assumed = !claim.assume.is_empty() || !p.assumed.is_empty();
         Some(match grade_of(self) {
-            _ if !self.laws.rules.reals => Grade::Exact,
+            _ if self.is_exact() => Grade::Exact,
             Grade::Reassociated if assumed => Grade::UnderAssumptions,
             g => g,
         })
@@ -618,7 +623,7 @@ pub(crate) fn verify_with(
     dist: &Module,
     claim: &Claim,
     options: &Options<'_>,
-) -> (Outcome, Attempt) {
+) -> (Outcome, Problem, Attempt) {
     let t0 = Instant::now();
     let p = problem::setup(base, dist, claim);
     let (mut a, grade) = best(base, dist, claim, &p, options, t0);
@@ -714,7 +719,7 @@ pub(crate) fn verify_with(
             devices: p.devices as u32,
         },
     };
-    (outcome, a)
+    (outcome, p, a)
 }
 
 /// Ranges of undeclared integer inputs, as far as they are used as indices,

@@ -3,6 +3,7 @@
 
 use crate::decide::Attempt;
 use crate::outcome::{Grade, Related};
+use crate::problem::Problem;
 use crate::{Options, problem, relate};
 use scalify_claim::{Claim, Placement};
 use scalify_ir::{InstrId, Module};
@@ -11,6 +12,8 @@ use scalify_ir::{InstrId, Module};
 pub struct Kept<'a> {
     base: &'a Module,
     dist: &'a Module,
+    /// What the baseline was lifted under.
+    p: Problem,
     attempt: Option<Attempt>,
     /// Of each distributed instruction: its one record.
     records: Vec<Option<u32>>,
@@ -19,10 +22,10 @@ pub struct Kept<'a> {
 }
 
 impl<'a> Kept<'a> {
-    pub(crate) fn new(base: &'a Module, dist: &'a Module, attempt: Attempt) -> Self {
+    pub(crate) fn new(base: &'a Module, dist: &'a Module, p: Problem, attempt: Attempt) -> Self {
         let records = once(dist, &attempt.dist);
         let base_records = once(base, &attempt.base);
-        Kept { base, dist, attempt: Some(attempt), records, base_records }
+        Kept { base, dist, p, attempt: Some(attempt), records, base_records }
     }
 
     /// How every distributed instruction stands to the baseline, in program
@@ -57,10 +60,13 @@ impl<'a> Kept<'a> {
     /// Grade of the proof, by the means of the verification's last attempt,
     /// that `dist` computes the same baseline; `None` says nothing. The grade
     /// may be weaker than needed: assumptions made for earlier programs count.
+    /// Nothing is proved where the baseline would be lifted otherwise beside
+    /// `dist` (other devices, mesh or inputs), or by exact laws alone, which
+    /// only [`crate::verify`] knows to choose.
     pub fn proves(&mut self, dist: &Module, claim: &Claim, options: &Options<'_>) -> Option<Grade> {
         let p = problem::setup(self.base, dist, claim);
-        let a = self.attempt.take().filter(|_| p.errors.is_empty())?;
-        if a.stop.is_some() {
+        let a = self.attempt.take()?;
+        if a.stop.is_some() || a.is_exact() || !p.errors.is_empty() || !p.lifts_alike(&self.p) {
             return None;
         }
         self.records.clear();

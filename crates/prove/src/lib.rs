@@ -97,8 +97,8 @@ pub fn verify_then<T: Send>(
     f: impl FnOnce(Outcome, &mut Kept<'_>) -> T + Send,
 ) -> Option<T> {
     on_big_stack(|| {
-        let (outcome, a) = decide::verify_with(base, dist, claim, options);
-        f(outcome, &mut Kept::new(base, dist, a))
+        let (outcome, p, a) = decide::verify_with(base, dist, claim, options);
+        f(outcome, &mut Kept::new(base, dist, p, a))
     })
 }
 

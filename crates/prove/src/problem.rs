@@ -69,6 +69,19 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// True if a baseline is lifted in the same way for both: the same devices
+    /// by the same mesh, the same inputs.
+    pub(crate) fn lifts_alike(&self, other: &Problem) -> bool {
+        let inputs =
+            |p: &Problem| p.base_inputs.iter().map(|l| l.shape.clone()).collect::<Vec<_>>();
+        let read = |p: &Problem| p.pairs.iter().map(|q| (q.base, q.dist)).collect::<Vec<_>>();
+        (self.devices, &self.mesh) == (other.devices, &other.mesh)
+            && (self.replica_mode, self.base_spmd) == (other.replica_mode, other.base_spmd)
+            && (self.local_inputs, &self.holders) == (other.local_inputs, &other.holders)
+            && inputs(self) == inputs(other)
+            && read(self) == read(other)
+    }
+
     /// The first device that holds the value that `device` has of a baseline
     /// input.
     pub fn holder(&self, input: usize, device: usize) -> usize {

@@ -73,3 +73,30 @@ fn other_programs_are_proved_against_the_same_baseline() {
     assert_eq!(grades[1], Some(Grade::Reassociated));
     assert_eq!(grades[0], None);
 }
+
+#[test]
+fn a_program_on_other_devices_is_not_proved_against_this_lifting() {
+    let base = program(1, 8, " ROOT r = f32[6,10] exponential(d)");
+    let wrong = program(2, 4, " ROOT r = f32[6,10] exponential(d)");
+    let whole = program(4, 8, " ROOT r = f32[6,10] exponential(d)");
+    let half = program(2, 8, " ROOT r = f32[6,10] exponential(d)");
+    // No mesh is declared: the number of devices is the program's.
+    let (c, o) = (Claim::default(), Options::default());
+    assert_eq!(verify(&base, &whole, &c, &o).verdict, Verdict::Proved);
+    let first = |m: &Module| {
+        verify_then(&base, &wrong, &c, &o, |_, kept| kept.proves(m, &c, &o)).expect("no panic")
+    };
+    assert_eq!(first(&whole), None);
+    assert!(first(&half).is_some());
+}
+
+#[test]
+fn exact_laws_alone_prove_nothing_further() {
+    let base = program(1, 8, " ROOT r = f32[6,10] exponential(d)");
+    let (c, o) = (Claim::default(), Options::default());
+    let (grade, again) = verify_then(&base, &base, &c, &o, |outcome, kept| {
+        (outcome.grade, kept.proves(&base, &c, &o))
+    })
+    .expect("no panic");
+    assert_eq!((grade, again), (Some(Grade::Exact), None));
+}

@@ -78,7 +78,8 @@ pub fn decide(
 }
 
 impl Decision {
-    fn of(outcome: Outcome) -> Decision {
+    /// What the prover says, nothing more.
+    pub fn of(outcome: Outcome) -> Decision {
         Decision {
             outcome,
             counterexample: None,
@@ -311,8 +312,9 @@ fn open(d: &Decision) -> Vec<usize> {
 /// Decides a deep pair that is too big to evaluate: at reduced sizes, for one
 /// output alone, and with the distributed program evaluated only from where
 /// its values are proved to be blocks of the baseline's. As in [`reduced`], a
-/// difference counts only together with a repair that is proved at full size.
-/// True if that refutes.
+/// difference counts only together with a repair that is proved at full size,
+/// and only if the whole of the smaller programs shows it too. True if that
+/// refutes.
 fn nearest(
     base: &Module,
     dist: &Module,
@@ -330,7 +332,7 @@ fn nearest(
         Options { samples: search.samples.min(2), quick: true, output: r.output, ..search };
     let Ok(refuter) = Refuter::new(&r.base, &r.dist, &q, claim, options) else { return false };
     let refuter = refuter.from(&cut);
-    let Search::Differ(c) = refuter.search() else { return false };
+    let Search::Differ(mut c) = refuter.search() else { return false };
     let time = (plan.repair / 2).max(Duration::from_secs(1));
     let o = &d.outcome;
     let repair::Found { repairs, tried, .. } =
@@ -338,6 +340,12 @@ fn nearest(
     d.edits_tried = tried;
     if !repairs.iter().any(|r| r.grade.is_some()) {
         return false;
+    }
+    // What is shown is what the whole of the smaller programs gives.
+    let Ok(whole) = Refuter::new(&r.base, &r.dist, &q, claim, options) else { return false };
+    match whole.check(&c.inputs, &c.placements) {
+        Ok(found) if !found.is_empty() => c.outputs = found,
+        _ => return false,
     }
     d.repairs = repairs;
     repair::promote(&mut d.outcome, dist, &d.repairs);

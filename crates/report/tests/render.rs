@@ -158,16 +158,7 @@ fn unknown(p: &Pair) -> Outcome {
 
 /// Renders a report of an outcome without evaluation.
 fn report<T>(p: &Pair, o: &Outcome, f: impl FnOnce(&Subject<'_>) -> T) -> T {
-    let decision = Decision {
-        outcome: o.clone(),
-        counterexample: None,
-        evidence: None,
-        unable: None,
-        reduced: None,
-        reduced_problem: None,
-        edits_tried: 0,
-        repairs: Vec::new(),
-    };
+    let decision = Decision::of(o.clone());
     let (base, dist) = (&p.base, &p.dist);
     f(&Subject {
         decision: &decision,
