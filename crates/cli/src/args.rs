@@ -122,6 +122,10 @@ pub(crate) struct VerifyArgs {
     /// Stop at this use of memory and report what is known, e.g. 4G, 500M
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub(crate) memory_limit: Option<u64>,
+    /// Lift big programs whole, too: parts that repeat themselves are else
+    /// proved once, as a lemma
+    #[arg(long)]
+    pub(crate) no_memo: bool,
     /// Where source files are looked up (may repeat)
     #[arg(long, value_name = "DIR")]
     pub(crate) source_root: Vec<PathBuf>,

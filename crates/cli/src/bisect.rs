@@ -101,6 +101,7 @@ pub(crate) fn run(a: &BisectArgs) -> anyhow::Result<Exit> {
             time_limit: a.time_limit,
             memory_limit: a.memory_limit,
             progress: None,
+            ..Default::default()
         },
         plan: verify::plan(&a.refute, a.memory_limit, false),
         all: a.all,

@@ -28,6 +28,7 @@ pub(crate) fn run(a: &VerifyArgs) -> anyhow::Result<Exit> {
         time_limit: a.time_limit,
         memory_limit: a.memory_limit,
         progress: Some(&bar),
+        memo: if a.no_memo { scalify_prove::Memo::Never } else { scalify_prove::Memo::Auto },
     };
     if let Some(name) = &a.explain {
         let text = explain::run(base, dist, &programs.claim(&claim), &options, name);

@@ -9,10 +9,12 @@
 //! `--wrong`: only pairs that are different.
 //! `--terms N`: the terms of
 //! the outputs to that depth; `--each`: with the devices lifted one by one.
+//! `--lemmas`: each pair once more, with lemmas wherever a program repeats
+//! itself: how many are proved so, and where the answers differ.
 
 use scalify_corpus::{Case, find, localised, module, third, word};
-use scalify_prove::Options;
-use scalify_prove::outcome::Verdict;
+use scalify_prove::outcome::{Outcome, Verdict};
+use scalify_prove::{Memo, Options};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -30,6 +32,8 @@ fn main() -> anyhow::Result<()> {
     let mut plan = scalify_refute::Plan::default();
     let mut tally = scalify_corpus::refute::Tally::default();
     let mut each = false;
+    let mut lemmas = false;
+    let (mut by_lemmas, mut other) = (0, 0);
     let mut args = std::env::args().skip(1);
     while let Some(a) = args.next() {
         match a.as_str() {
@@ -45,6 +49,7 @@ fn main() -> anyhow::Result<()> {
             "--layout" => layout = args.next().unwrap_or_default(),
             "--seconds" => seconds = args.next().and_then(|d| d.parse().ok()).unwrap_or(20.0),
             "--each" => each = true,
+            "--lemmas" => lemmas = true,
             "--terms" => terms = args.next().and_then(|d| d.parse().ok()).unwrap_or(4),
             _ => dirs.push(a.into()),
         }
@@ -122,10 +127,46 @@ fn main() -> anyhow::Result<()> {
                 let t = Instant::now();
                 let o = Options {
                     time_limit: Some(Duration::from_secs_f64(seconds)),
+                    memo: if lemmas { Memo::Never } else { Memo::Auto },
                     ..Options::default()
                 };
                 let out = scalify_prove::verify(&base, &dist, &claim, &o);
                 let ms = t.elapsed().as_secs_f64() * 1e3;
+                if lemmas {
+                    let o = Options { memo: Memo::Always, ..o };
+                    let t = Instant::now();
+                    let x = scalify_prove::verify(&base, &dist, &claim, &o);
+                    let took = t.elapsed().as_secs_f64() * 1e3;
+                    by_lemmas += usize::from(x.stats.lemmas > 0);
+                    let report = |o: &Outcome| {
+                        (
+                            o.verdict,
+                            o.grade,
+                            o.outputs.clone(),
+                            o.assumptions.len(),
+                            o.regrouped.clone(),
+                        )
+                    };
+                    if x.stats.lemmas > 0 && verbose {
+                        println!(
+                            "{name:44} {f:10} {} parts, {} lemmas: {took:.1} ms, whole {ms:.1} ms",
+                            x.stats.parts, x.stats.lemmas
+                        );
+                    }
+                    if (x.verdict, x.grade) != (out.verdict, out.grade) {
+                        other += 1;
+                        println!(
+                            "{name:44} {f:10} !! lemmas: {} {:?}, whole: {} {:?}",
+                            word(x.verdict),
+                            x.grade,
+                            word(out.verdict),
+                            out.grade
+                        );
+                    } else if x.stats.lemmas > 0 && report(&x) != report(&out) {
+                        other += 1;
+                        println!("{name:44} {f:10} !! the reports differ");
+                    }
+                }
                 let same = case.expected == "equivalent";
                 let ok = out.verdict == Verdict::Proved;
                 let mut mark = "";
@@ -208,6 +249,9 @@ fn main() -> anyhow::Result<()> {
                 }
             }
         }
+    }
+    if lemmas {
+        println!("by lemmas: {by_lemmas}, other answers: {other}");
     }
     if refuting {
         println!("{tally}");

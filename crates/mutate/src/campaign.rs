@@ -200,13 +200,23 @@ fn parallel<T: Send>(threads: usize, n: usize, f: impl Fn(usize) -> Option<T> + 
 }
 
 fn prove(pair: &Pair, c: &Config, base: &Module, dist: &Module) -> Outcome {
-    let o = Options { threads: 1, time_limit: Some(c.proof_limit), ..Options::default() };
+    let o = Options {
+        threads: 1,
+        time_limit: Some(c.proof_limit),
+        memo: scalify_prove::Memo::Always,
+        ..Options::default()
+    };
     verify(base, dist, &pair.claim, &o)
 }
 
 /// The verdict as users get it: prove, else refute.
 fn decide(pair: &Pair, c: &Config, base: &Module, dist: &Module) -> Decision {
-    let o = Options { threads: 1, time_limit: Some(c.proof_limit), ..Options::default() };
+    let o = Options {
+        threads: 1,
+        time_limit: Some(c.proof_limit),
+        memo: scalify_prove::Memo::Always,
+        ..Options::default()
+    };
     let plan = Plan {
         refute: c.refute,
         search: scalify_refute::Options {

@@ -12,7 +12,7 @@ use crate::outcome::*;
 use crate::outputs::{OutputCheck, check_output};
 use crate::problem::{self, Problem};
 use crate::tv::{Tv, TvOps};
-use crate::{Options, blame, relate};
+use crate::{Options, blame, memo, relate};
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use scalify_claim::Claim;
@@ -61,10 +61,10 @@ struct LiftedBase {
 
 /// How an attempt lifts.
 #[derive(Clone, Copy)]
-struct Laws {
-    rules: Rules,
+pub(crate) struct Laws {
+    pub(crate) rules: Rules,
     /// Devices are lifted one by one.
-    each: bool,
+    pub(crate) each: bool,
 }
 
 struct Clock {
@@ -204,8 +204,34 @@ impl Watcher for Nothing {
     fn value(&mut self, _: &mut Store, _: &Module, _: &mut Lifted, _: &[Lifted], _: &Devices) {}
 }
 
+/// The range that a claim declares of a baseline input, by its own name or its
+/// distributed counterpart's.
+pub(crate) fn declared_range(p: &Problem, claim: &Claim, b: usize) -> Option<(i64, i64)> {
+    let names: Vec<&str> = p.base_inputs[b].names.iter().map(String::as_str).collect();
+    let mut range = None;
+    for x in &claim.assume {
+        let other = p.pairs.iter().find(|q| q.base == Some(b)).map(|q| &p.dist_inputs[q.dist]);
+        let hit = x.selector.matches(b, &names)
+            || other.is_some_and(|o| {
+                let n: Vec<&str> = o.names.iter().map(String::as_str).collect();
+                matches!(x.selector, scalify_claim::Selector::Name(_))
+                    && x.selector.matches(o.index, &n)
+            });
+        if hit {
+            range = Some((x.lo, x.hi));
+        }
+    }
+    range
+}
+
 /// Values of the entry parameters of a program.
-fn param_values(l: &mut Lifter<'_>, p: &Problem, dist: bool, claim: &Claim) -> Vec<Lv> {
+fn param_values(
+    l: &mut Lifter<'_>,
+    p: &Problem,
+    dist: bool,
+    claim: &Claim,
+    known: &HashMap<InstrId, Tv, FxBuildHasher>,
+) -> Vec<Lv> {
     let leaves = if dist { &p.dist_inputs } else { &p.base_inputs };
     let mut vals: Vec<Lv> = Vec::new();
     for (k, leaf) in leaves.iter().enumerate() {
@@ -213,6 +239,13 @@ fn param_values(l: &mut Lifter<'_>, p: &Problem, dist: bool, claim: &Claim) -> V
             vals.push(Lv::Token);
             continue;
         };
+        let computed = p.computed.get(k).copied().flatten().filter(|_| dist);
+        if let Some(t) = computed.and_then(|i| known.get(&i)) {
+            let q = p.pairs[k].placement.as_ref();
+            let v = q.map_or_else(|| Ok(t.clone()), |q| l.to_local(t, q));
+            vals.push(v.map_or_else(|_| l.unknown_of(&leaf.shape), Lv::T));
+            continue;
+        }
         let (base, placement) =
             if dist { (p.pairs[k].base, p.pairs[k].placement.as_ref()) } else { (Some(k), None) };
         let Some(b) = base else {
@@ -229,25 +262,13 @@ fn param_values(l: &mut Lifter<'_>, p: &Problem, dist: bool, claim: &Claim) -> V
         }
         let id = b as u32;
         if g.dtype.is_int() {
-            let names: Vec<&str> = p.base_inputs[b].names.iter().map(String::as_str).collect();
-            let mut range = g.dtype.int_range();
-            for x in &claim.assume {
-                let other =
-                    p.pairs.iter().find(|q| q.base == Some(b)).map(|q| &p.dist_inputs[q.dist]);
-                let hit = x.selector.matches(b, &names)
-                    || other.is_some_and(|o| {
-                        let n: Vec<&str> = o.names.iter().map(String::as_str).collect();
-                        matches!(x.selector, scalify_claim::Selector::Name(_))
-                            && x.selector.matches(o.index, &n)
-                    });
-                if hit {
-                    range = Some((i128::from(x.lo), i128::from(x.hi)));
-                }
-            }
+            let declared = declared_range(p, claim, b);
+            let range = declared.or_else(|| {
+                let (lo, hi) = g.dtype.int_range()?;
+                Some((i64::try_from(lo).ok()?, i64::try_from(hi).ok()?))
+            });
             if let Some((lo, hi)) = range {
-                if let (Ok(lo), Ok(hi)) = (i64::try_from(lo), i64::try_from(hi)) {
-                    l.st.set_param_range(id, lo, hi);
-                }
+                l.st.set_param_range(id, lo, hi);
             }
         }
         let dims = l.st.fresh_dims(&g.dims);
@@ -351,7 +372,7 @@ pub(crate) fn attempt(
             0,
         );
         l.replica_mode = p.replica_mode && p.base_spmd;
-        let args = param_values(&mut l, p, false, claim);
+        let args = param_values(&mut l, p, false, claim, &HashMap::default());
         let (v, rec) = l.run(args);
         (v, rec, std::mem::take(&mut l.lifted), l.stop)
     };
@@ -385,6 +406,11 @@ fn against(
         replaced: 0,
         search: laws.rules.reals,
     };
+    let mut known: HashMap<InstrId, Tv, FxBuildHasher> = HashMap::default();
+    if !p.computed.is_empty() {
+        let values = base_recs.iter().filter_map(|r| Some((r.instr, r.tv.clone()?)));
+        known.extend(values);
+    }
     let (dv, drec, dist_recs, dist_paths, stop2) = {
         let mut l = Lifter::new(
             dist,
@@ -398,7 +424,7 @@ fn against(
         );
         l.replica_mode = p.replica_mode;
         l.each = laws.each;
-        let args = param_values(&mut l, p, true, claim);
+        let args = param_values(&mut l, p, true, claim, &known);
         let (v, rec) = l.run(args);
         (v, rec, std::mem::take(&mut l.lifted), std::mem::take(&mut l.paths), l.stop)
     };
@@ -433,10 +459,17 @@ fn against(
             let (x, y) = (b.get(k).unwrap_or(&none), d.get(k).unwrap_or(&none));
             sp.iter_mut().for_each(Special::renew);
             let shapes = (bs.get(k), ds.get(k));
-            let sp = if failed < PATIENCE { &mut sp[..] } else { &mut [] };
+            let sp = match (&p.layouts, failed < PATIENCE) {
+                (None, true) => &mut sp[..],
+                (Some(_), _) => &mut sp[..1],
+                (None, false) => &mut [],
+            };
             let o = check_output(&mut l, k, x, y, shapes, p, claim, dist, sp);
             failed += usize::from(!o.proved);
             outputs.push(o);
+            if p.layouts.is_some() && failed > 0 {
+                break;
+            }
         }
     }
     let constants = consts.leaves();
@@ -493,7 +526,7 @@ impl Attempt {
     }
 }
 
-fn sums_over_devices(m: &Module) -> bool {
+pub(crate) fn sums_over_devices(m: &Module) -> bool {
     m.instrs.iter().any(|i| {
         matches!(i.opcode, Opcode::AllReduce | Opcode::AllReduceStart | Opcode::ReduceScatter)
             && m.shapes[i.shape.0 as usize]
@@ -504,7 +537,7 @@ fn sums_over_devices(m: &Module) -> bool {
     })
 }
 
-fn proved(a: &Attempt) -> bool {
+pub(crate) fn proved(a: &Attempt) -> bool {
     a.stop.is_none() && !a.outputs.is_empty() && a.outputs.iter().all(|o| o.proved)
 }
 
@@ -528,7 +561,7 @@ fn tells_devices_apart(m: &Module) -> bool {
     })
 }
 
-fn grade_of(a: &Attempt) -> Grade {
+pub(crate) fn grade_of(a: &Attempt) -> Grade {
     if a.st.log.is_empty() { Grade::Reassociated } else { Grade::UnderAssumptions }
 }
 
@@ -607,28 +640,9 @@ pub(crate) fn best(
     (a, None)
 }
 
-/// See [`crate::verify`].
-pub(crate) fn verify(
-    base: &Module,
-    dist: &Module,
-    claim: &Claim,
-    options: &Options<'_>,
-) -> Outcome {
-    verify_with(base, dist, claim, options).0
-}
-
-/// [`verify`], with what it leaves behind.
-pub(crate) fn verify_with(
-    base: &Module,
-    dist: &Module,
-    claim: &Claim,
-    options: &Options<'_>,
-) -> (Outcome, Problem, Attempt) {
-    let t0 = Instant::now();
-    let p = problem::setup(base, dist, claim);
-    let (mut a, grade) = best(base, dist, claim, &p, options, t0);
-    let all = grade.is_some() && p.errors.is_empty();
-    let mut assumptions = assumptions(&a, &p, base, dist);
+/// Ranges that the claim declares, as assumptions.
+pub(crate) fn declared(p: &Problem, claim: &Claim) -> Vec<Assumption> {
+    let mut out = Vec::new();
     for x in &claim.assume {
         let names = p.base_inputs.iter().filter(|l| {
             let n: Vec<&str> = l.names.iter().map(String::as_str).collect();
@@ -636,9 +650,49 @@ pub(crate) fn verify_with(
         });
         for l in names {
             let text = format!("input {} in [{}, {}], as declared", l.name(), x.lo, x.hi);
-            assumptions.push(Assumption { kind: AssumptionKind::IntRange, text, at: None });
+            out.push(Assumption { kind: AssumptionKind::IntRange, text, at: None });
         }
     }
+    out
+}
+
+/// The grade of a proof that rests on these assumptions.
+pub(crate) fn grade_with(grade: Grade, assumptions: &[Assumption]) -> Grade {
+    let weak = |k: AssumptionKind| !matches!(k, AssumptionKind::Layout | AssumptionKind::Inferred);
+    if grade == Grade::Reassociated && assumptions.iter().any(|x| weak(x.kind)) {
+        return Grade::UnderAssumptions;
+    }
+    grade
+}
+
+/// See [`crate::verify`].
+pub(crate) fn verify(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    options: &Options<'_>,
+) -> Outcome {
+    let t0 = Instant::now();
+    let p = problem::setup(base, dist, claim);
+    match memo::prove(base, dist, claim, &p, options, t0) {
+        Some(o) => o,
+        None => verify_with(base, dist, claim, options, p, t0).0,
+    }
+}
+
+/// [`verify`] without lemmas, with what it leaves behind.
+pub(crate) fn verify_with(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    options: &Options<'_>,
+    p: Problem,
+    t0: Instant,
+) -> (Outcome, Problem, Attempt) {
+    let (mut a, grade) = best(base, dist, claim, &p, options, t0);
+    let all = grade.is_some() && p.errors.is_empty();
+    let mut assumptions = assumptions(&a, &p, base, dist);
+    assumptions.extend(declared(&p, claim));
     let mut grade = if all { grade } else { None };
     let mut outputs = Vec::new();
     let fallback = |m: &Module, r: &[Lifted], i: u32| {
@@ -669,13 +723,7 @@ pub(crate) fn verify_with(
             reason,
         });
     }
-    if grade == Some(Grade::Reassociated) && !assumptions.is_empty() {
-        let weak =
-            |k: AssumptionKind| !matches!(k, AssumptionKind::Layout | AssumptionKind::Inferred);
-        if assumptions.iter().any(|x| weak(x.kind)) {
-            grade = Some(Grade::UnderAssumptions);
-        }
-    }
+    grade = grade.map(|g| grade_with(g, &assumptions));
     let mut notes = p.notes.clone();
     notes.extend(p.errors.iter().cloned());
     let mut frontier =
@@ -717,6 +765,8 @@ pub(crate) fn verify_with(
             frontier_events: a.replaced,
             seconds: t0.elapsed().as_secs_f64(),
             devices: p.devices as u32,
+            parts: 0,
+            lemmas: 0,
         },
     };
     (outcome, p, a)
@@ -798,13 +848,13 @@ fn reads_param(st: &Store, c: ClassId, id: u32, depth: u32) -> bool {
         || (depth > 0 && class.args.iter().any(|x| reads_param(st, x.r.class, id, depth - 1)))
 }
 
-fn output_name(m: &Module, k: usize, n: usize) -> String {
+pub(crate) fn output_name(m: &Module, k: usize, n: usize) -> String {
     let _ = m;
     if n == 1 { "output".to_owned() } else { format!("output #{k}") }
 }
 
 /// Float sums whose grouping differs from the baseline's.
-fn regrouped(a: &Attempt, dist: &Module) -> Vec<Regrouped> {
+pub(crate) fn regrouped(a: &Attempt, dist: &Module) -> Vec<Regrouped> {
     let mut out: Vec<Regrouped> = Vec::new();
     for r in &a.dist {
         let ins = dist.instr(r.instr);
@@ -829,7 +879,12 @@ fn regrouped(a: &Attempt, dist: &Module) -> Vec<Regrouped> {
 }
 
 /// Assumptions of laws, from the log, each once with its first instruction.
-fn assumptions(a: &Attempt, p: &Problem, base: &Module, dist: &Module) -> Vec<Assumption> {
+pub(crate) fn assumptions(
+    a: &Attempt,
+    p: &Problem,
+    base: &Module,
+    dist: &Module,
+) -> Vec<Assumption> {
     let _ = (base, dist);
     let mut out: Vec<Assumption> = Vec::new();
     for t in &p.assumed {

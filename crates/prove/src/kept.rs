@@ -28,8 +28,13 @@ impl<'a> Kept<'a> {
         Kept { base, dist, p, attempt: Some(attempt), records, base_records }
     }
 
+    /// After a proof by lemmas: no terms of the whole programs.
+    pub(crate) fn nothing(base: &'a Module, dist: &'a Module, p: Problem) -> Self {
+        Kept { base, dist, p, attempt: None, records: Vec::new(), base_records: Vec::new() }
+    }
+
     /// How every distributed instruction stands to the baseline, in program
-    /// order. Empty after [`Kept::proves`].
+    /// order. Empty after [`Kept::proves`] and after a proof by lemmas.
     pub fn related(&mut self) -> Vec<Related> {
         match &mut self.attempt {
             Some(a) => relate::all(a, self.base, self.dist),

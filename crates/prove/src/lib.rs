@@ -13,6 +13,7 @@ pub mod decide;
 pub mod devices;
 pub mod kept;
 pub mod lift;
+mod memo;
 pub mod outcome;
 pub mod outputs;
 #[doc(hidden)]
@@ -46,6 +47,20 @@ pub struct Options<'a> {
     pub memory_limit: Option<u64>,
     /// Observer.
     pub progress: Option<&'a dyn Progress>,
+    /// Lemmas of repeated parts.
+    pub memo: Memo,
+}
+
+/// When parts of programs that repeat themselves are proved once, as a lemma.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Memo {
+    /// Where big programs consist mostly of them.
+    #[default]
+    Auto,
+    /// Wherever something repeats: for tests.
+    Always,
+    /// Programs are lifted whole.
+    Never,
 }
 
 /// Stack of the thread that proves: calls and terms nest.
@@ -97,7 +112,12 @@ pub fn verify_then<T: Send>(
     f: impl FnOnce(Outcome, &mut Kept<'_>) -> T + Send,
 ) -> Option<T> {
     on_big_stack(|| {
-        let (outcome, p, a) = decide::verify_with(base, dist, claim, options);
+        let t = std::time::Instant::now();
+        let p = problem::setup(base, dist, claim);
+        if let Some(outcome) = memo::prove(base, dist, claim, &p, options, t) {
+            return f(outcome, &mut Kept::nothing(base, dist, p));
+        }
+        let (outcome, p, a) = decide::verify_with(base, dist, claim, options, p, t);
         f(outcome, &mut Kept::new(base, dist, p, a))
     })
 }

@@ -207,6 +207,11 @@ pub struct Stats {
     pub seconds: f64,
     /// Devices of the distributed program.
     pub devices: u32,
+    /// Parts that the distributed program was cut into, and the lemmas that
+    /// they are instances of; 0 where the programs were lifted whole.
+    pub parts: usize,
+    /// See `parts`.
+    pub lemmas: usize,
 }
 
 /// Everything a verification found.

@@ -66,7 +66,16 @@ pub struct Problem {
     /// that holds the same value, as the annotations of both programs say;
     /// empty if they do not say.
     pub holders: Vec<Vec<u32>>,
+    /// Layouts in which each output may be, in place of what the claim and
+    /// annotations say; the first output that is in none ends the attempt.
+    pub(crate) layouts: Option<Vec<Layouts>>,
+    /// Per distributed input: the baseline instruction of whose value it holds
+    /// a block, if that is no input. Empty: none.
+    pub(crate) computed: Vec<Option<InstrId>>,
 }
+
+/// Layouts, each with the sentence that assumes it.
+pub(crate) type Layouts = Vec<(Placement, Option<String>)>;
 
 impl Problem {
     /// True if a baseline is lifted in the same way for both: the same devices
@@ -602,10 +611,7 @@ pub fn output_layouts(
     }
     let mut tries = Vec::new();
     for q in candidates(&p.mesh, p.devices, &g.dims, &s.dims, 64) {
-        let text = match mesh.as_ref().and_then(|m| q.to_spec(m)) {
-            Some(spec) => format!("output {k} is laid out as {spec}"),
-            None => format!("output {k} is split into whole tiles in device order"),
-        };
+        let text = layout_text(k, Some(&q), mesh.as_ref());
         tries.push((q, Some(text)));
     }
     if tries.is_empty() {
@@ -614,6 +620,14 @@ pub fn output_layouts(
         ));
     }
     Ok(tries)
+}
+
+/// The sentence that assumes a layout of output `k`.
+pub(crate) fn layout_text(k: usize, q: Option<&Placement>, mesh: Option<&Mesh>) -> String {
+    match mesh.zip(q).and_then(|(m, q)| q.to_spec(m)) {
+        Some(spec) => format!("output {k} is laid out as {spec}"),
+        None => format!("output {k} is split into whole tiles in device order"),
+    }
 }
 
 /// Placements that make `local` of `global`: each split dimension over mesh

@@ -68,14 +68,7 @@ pub(crate) fn block(a: &mut Attempt, b: &Tv, q: &Placement) -> Option<Tv> {
         let n = a.st.dim_size(&t.dims[k]);
         let len = n / i64::from(d.tiles);
         let start = a.dev.start(&mut a.st.lins, &d.tile_of_device, len, 0);
-        let (index, dim) = if len == 1 {
-            (start, crate::tv::Atoms::new())
-        } else {
-            let j = a.st.lins.local(len);
-            (a.st.lins.combine(&[(1, start), (1, Lins::plain(j))])?, smallvec::smallvec![j])
-        };
-        a.st.index_dim(&mut t, k, index)?;
-        t.dims[k] = dim;
+        a.st.cut(&mut t, k, start, len)?;
     }
     Some(t)
 }
@@ -148,6 +141,26 @@ pub(crate) fn block_of(
     let (b, d) = (b.tv.clone()?, r.tv.clone()?);
     let (gs, ls) = (base.array(bi)?.dims.clone(), dist.array(di)?.dims.clone());
     Some((bi, placed(a, &b, &d, &gs, &ls)?))
+}
+
+/// The first of some baseline values of which a distributed one is the block,
+/// and the placement.
+pub(crate) fn block_of_some(
+    a: &mut Attempt,
+    base: &Module,
+    dist: &Module,
+    rec: u32,
+    among: &[u32],
+) -> Option<(InstrId, Placement)> {
+    let d = a.dist.get(rec as usize)?;
+    let (di, d) = (d.instr, d.tv.clone()?);
+    let ls = dist.array(di)?.dims.clone();
+    among.iter().take(MAX_COUNTERPARTS).find_map(|&k| {
+        let b = a.base.get(k as usize)?;
+        let (bi, b) = (b.instr, b.tv.clone()?);
+        let gs = base.array(bi)?.dims.clone();
+        Some((bi, placed(a, &b, &d, &gs, &ls)?))
+    })
 }
 
 /// Time for working out the layouts of relations.

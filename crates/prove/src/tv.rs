@@ -49,6 +49,8 @@ pub trait TvOps {
     /// Reads dimension `i` at `index` (in range): its atoms are replaced.
     /// The dimension keeps no atoms; the caller sets them.
     fn index_dim(&mut self, t: &mut Tv, i: usize, index: LinId) -> Option<()>;
+    /// The elements `start..start + len` of dimension `k`.
+    fn cut(&mut self, t: &mut Tv, k: usize, start: LinId, len: i64) -> Option<()>;
     /// Replacement of `atoms` by the digits of `index`.
     fn digits_of(&mut self, atoms: &[Ax], index: LinId, map: &mut Subst) -> Option<()>;
     /// Joins atoms of dimension `i` where the term only reads their joint index.
@@ -246,6 +248,44 @@ impl TvOps for Store {
         self.digits_of(&atoms, index, &mut m)?;
         t.val = self.subst(&t.val, &m)?;
         t.dims[i].clear();
+        Some(())
+    }
+
+    fn cut(&mut self, t: &mut Tv, k: usize, start: LinId, len: i64) -> Option<()> {
+        if t.dims[k].len() > 1 {
+            // Whole minor blocks keep their atoms.
+            let minor: i64 = t.dims[k][1..].iter().map(|&a| self.lins.size(a)).product();
+            if len % minor == 0 {
+                if let Some((hi, lo)) = self.lins.divide(start, minor) {
+                    if self.lins.as_constant(lo) == Some(0) {
+                        let major = t.dims[k][0];
+                        let l = len / minor;
+                        let mut map = Subst::new();
+                        if l == 1 {
+                            map.set(major, hi);
+                            t.dims[k].remove(0);
+                        } else {
+                            let j = self.lins.local(l);
+                            let form = self.lins.combine(&[(1, hi), (1, Lins::plain(j))])?;
+                            map.set(major, form);
+                            t.dims[k][0] = j;
+                        }
+                        t.val = self.subst(&t.val, &map)?;
+                        return Some(());
+                    }
+                }
+            }
+        }
+        let mut dim = Atoms::new();
+        let index = if len == 1 {
+            start
+        } else {
+            let j = self.lins.local(len);
+            dim.push(j);
+            self.lins.combine(&[(1, start), (1, Lins::plain(j))])?
+        };
+        self.index_dim(t, k, index)?;
+        t.dims[k] = dim;
         Some(())
     }
 

@@ -175,6 +175,8 @@ struct Stats {
     frontier_events: usize,
     seconds: f64,
     devices: u32,
+    parts: usize,
+    lemmas: usize,
 }
 
 fn frame(f: &o::Frame) -> Frame {
@@ -341,6 +343,8 @@ pub fn render_with(
             frontier_events: out.stats.frontier_events,
             seconds: out.stats.seconds,
             devices: out.stats.devices,
+            parts: out.stats.parts,
+            lemmas: out.stats.lemmas,
         },
     };
     let mut text = serde_json::to_string_pretty(&report)?;

@@ -89,11 +89,16 @@ pub fn render(s: &Subject<'_>, options: &mut TextOptions) -> String {
     }
     list(&mut t, p, options.all, "notes", &o.notes);
     let st = &o.stats;
+    let lemmas = match st.lemmas {
+        0 => String::new(),
+        1 => format!(", {} parts by 1 lemma", st.parts),
+        n => format!(", {} parts by {n} lemmas", st.parts),
+    };
     let _ = writeln!(
         t,
         "\n{}",
         p.dim(&format!(
-            "{} + {} instructions, {} terms, {} device{}, {:.2} s",
+            "{} + {} instructions, {} terms{lemmas}, {} device{}, {:.2} s",
             st.base_instructions,
             st.dist_instructions,
             st.classes,

@@ -21,7 +21,7 @@ mod movement;
 mod opaque;
 mod pad;
 mod reduce;
-mod regions;
+pub(crate) mod regions;
 mod scatter;
 mod window;
 

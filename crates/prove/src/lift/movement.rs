@@ -370,7 +370,7 @@ impl Lifter<'_> {
             if let Some(c) = self.st.as_int(&s) {
                 self.cut_dim(&mut t, k, c, sizes[k], 1).ok_or(REACH)?;
             } else if let Some(l) = self.st.as_iota(&s) {
-                self.dynamic_cut(&mut t, k, l, sizes[k]).ok_or(REACH)?;
+                self.st.cut(&mut t, k, l, sizes[k]).ok_or(REACH)?;
             } else {
                 t = self.one_hot_read(&t, k, &s, sizes[k], dt_of(d))?;
             }
@@ -411,45 +411,7 @@ impl Lifter<'_> {
         start: LinId,
         len: i64,
     ) -> Option<()> {
-        self.dynamic_cut(t, k, start, len)
-    }
-
-    fn dynamic_cut(&mut self, t: &mut Tv, k: usize, start: LinId, len: i64) -> Option<()> {
-        if t.dims[k].len() > 1 {
-            // Whole minor blocks keep their atoms.
-            let minor: i64 = t.dims[k][1..].iter().map(|&a| self.st.lins.size(a)).product();
-            if len % minor == 0 {
-                if let Some((hi, lo)) = self.st.lins.divide(start, minor) {
-                    if self.st.lins.as_constant(lo) == Some(0) {
-                        let major = t.dims[k][0];
-                        let l = len / minor;
-                        let mut map = scalify_terms::Subst::new();
-                        if l == 1 {
-                            map.set(major, hi);
-                            t.dims[k].remove(0);
-                        } else {
-                            let j = self.st.lins.local(l);
-                            let form = self.st.lins.combine(&[(1, hi), (1, Lins::plain(j))])?;
-                            map.set(major, form);
-                            t.dims[k][0] = j;
-                        }
-                        t.val = self.st.subst(&t.val, &map)?;
-                        return Some(());
-                    }
-                }
-            }
-        }
-        let mut dim = Atoms::new();
-        let index = if len == 1 {
-            start
-        } else {
-            let j = self.st.lins.local(len);
-            dim.push(j);
-            self.st.lins.combine(&[(1, start), (1, Lins::plain(j))])?
-        };
-        self.st.index_dim(t, k, index)?;
-        t.dims[k] = dim;
-        Some(())
+        self.st.cut(t, k, start, len)
     }
 
     /// `sum_b [b == start + j] x[b]`: a read at an index that is data.

@@ -18,10 +18,10 @@ pub(crate) struct RegionInfo {
 
 /// Placements by mesh: equal annotations share their tables of devices.
 #[derive(Default)]
-pub(super) struct Placements(Vec<(NamedMesh, PlacementCache)>);
+pub(crate) struct Placements(Vec<(NamedMesh, PlacementCache)>);
 
 impl Placements {
-    fn of(&mut self, mesh: &NamedMesh) -> &mut PlacementCache {
+    pub(crate) fn of(&mut self, mesh: &NamedMesh) -> &mut PlacementCache {
         let hit = self.0.iter().position(|p| p.0 == *mesh);
         let k = hit.unwrap_or_else(|| {
             self.0.push((mesh.clone(), PlacementCache::new(mesh.clone())));
@@ -183,39 +183,6 @@ impl Lifter<'_> {
         Ok(t)
     }
 
-    fn sdy_placements(
-        &mut self,
-        i: InstrId,
-        key: &str,
-        ranks: &[usize],
-    ) -> Result<Vec<Placement>, String> {
-        let m = self.m;
-        let text = m.frontend_attr(i, key).ok_or_else(|| format!("no attribute {key}"))?;
-        let list = parse_sdy_shardings(text).map_err(|e| format!("{key}: {e}"))?;
-        let manual = match m.frontend_attr(i, "xla.sdy.manual_axes") {
-            Some(t) => Some(parse_manual_axes(t).map_err(|e| format!("manual axes: {e}"))?),
-            None => None,
-        };
-        if list.len() != ranks.len() {
-            return Err(format!("{key} has {} entries for {} values", list.len(), ranks.len()));
-        }
-        let mut out = Vec::new();
-        for (s, &rank) in list.iter().zip(ranks) {
-            let mesh = s.resolve(&self.region.meshes).ok_or("unknown mesh")?;
-            let mut sh = s.sharding.clone();
-            if let Some(man) = &manual {
-                for d in sh.dims.iter_mut() {
-                    d.axes.retain(|a| man.contains(&a.name));
-                }
-            }
-            sh.replicated.clear();
-            let cache = self.placements.of(mesh);
-            let p = cache.axes(&sh, rank, self.dev.count as u32).map_err(|e| e.to_string())?;
-            out.push(p);
-        }
-        Ok(out)
-    }
-
     fn per_value(&mut self, i: InstrId, key: &str, v: &[Lv], local: bool) -> Result<Lv, String> {
         // One result per operand (tuple), or one array.
         let flat: Vec<Lv> = v.iter().flat_map(Lv::leaves).collect();
@@ -227,7 +194,9 @@ impl Lifter<'_> {
                 _ => return Err("a value is no array".to_owned()),
             });
         }
-        let ps = self.sdy_placements(i, key, &ranks)?;
+        let devices = self.dev.count as u32;
+        let ps =
+            sdy_placements(self.m, &self.region, &mut self.placements, devices, i, key, &ranks)?;
         let mut out: Vec<Lv> = Vec::new();
         for (x, p) in flat.iter().zip(&ps) {
             out.push(Lv::T(if local {
@@ -287,4 +256,43 @@ impl Lifter<'_> {
             _ => return None,
         })
     }
+}
+
+/// Placements that an attribute of Shardy gives the values of a border, one
+/// per rank.
+///
+/// # Errors
+/// Why it gives none.
+pub(crate) fn sdy_placements(
+    m: &Module,
+    region: &RegionInfo,
+    cache: &mut Placements,
+    devices: u32,
+    i: InstrId,
+    key: &str,
+    ranks: &[usize],
+) -> Result<Vec<Placement>, String> {
+    let text = m.frontend_attr(i, key).ok_or_else(|| format!("no attribute {key}"))?;
+    let list = parse_sdy_shardings(text).map_err(|e| format!("{key}: {e}"))?;
+    let manual = match m.frontend_attr(i, "xla.sdy.manual_axes") {
+        Some(t) => Some(parse_manual_axes(t).map_err(|e| format!("manual axes: {e}"))?),
+        None => None,
+    };
+    if list.len() != ranks.len() {
+        return Err(format!("{key} has {} entries for {} values", list.len(), ranks.len()));
+    }
+    let mut out = Vec::new();
+    for (s, &rank) in list.iter().zip(ranks) {
+        let mesh = s.resolve(&region.meshes).ok_or("unknown mesh")?;
+        let mut sh = s.sharding.clone();
+        if let Some(man) = &manual {
+            for d in sh.dims.iter_mut() {
+                d.axes.retain(|a| man.contains(&a.name));
+            }
+        }
+        sh.replicated.clear();
+        let p = cache.of(mesh).axes(&sh, rank, devices).map_err(|e| e.to_string())?;
+        out.push(p);
+    }
+    Ok(out)
 }

@@ -1,0 +1,425 @@
+//! Layer memoisation: parts of the programs that repeat themselves are proved
+//! once, as a lemma, and used for every instance.
+//!
+//! Both programs become graphs of values ([`flow`]) in which repeated segments
+//! are found ([`runs`]). Where a distributed value is the devices' block of a
+//! baseline value, both graphs may be cut ([`cuts`]): behind the cut, the
+//! baseline value is an input of which nothing is known, and the distributed
+//! value its block. What is to be proved, that each cut and each output is in
+//! its layout, falls into groups ([`groups`]); groups whose graphs between
+//! cuts are the same but for the names of inputs are one lemma. The first of
+//! each goes into one pair of programs ([`program`]), which the ordinary
+//! prover proves, with the ordinary laws.
+//!
+//! **Why this is sound.** By induction along the distributed program: a cut
+//! or output is in its layout if the cuts that it is computed from are, by its
+//! lemma, which holds of all values of the cuts. Cuts are found by looking at a
+//! few segments and supposed of the others; nothing rests on that, as every
+//! cut is in a group, and equal groups are equal word by word: opcodes, shapes,
+//! attributes, constants, called computations, how values are used, layouts
+//! and declared ranges of inputs.
+//!
+//! A pair that is not proved in this way is proved, or not, as a whole.
+//!
+//! **What may not live here:** laws, and verdicts other than PROVED.
+
+mod cuts;
+mod flow;
+mod groups;
+mod kinds;
+mod program;
+mod runs;
+
+use crate::Options;
+use crate::decide::{self, Attempt, Laws};
+use crate::outcome::*;
+use crate::problem::{self, InputPair, Layouts, Leaf, Problem};
+use crate::relate;
+use cuts::Pairs;
+use flow::{Flow, What};
+use groups::{Group, How, Target};
+use program::Program;
+use rustc_hash::{FxHashMap, FxHashSet};
+use scalify_claim::{Assume, Claim, Placement, Selector};
+use scalify_ir::{InstrId, Module, Shape};
+use scalify_terms::Rules;
+use std::time::Instant;
+
+/// Fewest values of a distributed program that is worth it.
+const MIN_NODES: usize = 1500;
+
+/// Placements and lists of layouts by number: equal ones have one number.
+#[derive(Default)]
+struct Places {
+    /// `None`: the whole array, as declared.
+    list: Vec<Option<Placement>>,
+    lists: Vec<Layouts>,
+}
+
+impl Places {
+    fn number(&mut self, q: Placement) -> u32 {
+        self.maybe(Some(q))
+    }
+
+    fn maybe(&mut self, q: Option<Placement>) -> u32 {
+        let k = self.list.iter().position(|x| *x == q).unwrap_or_else(|| {
+            self.list.push(q);
+            self.list.len() - 1
+        });
+        k as u32
+    }
+
+    fn layouts(&mut self, l: Layouts) -> u32 {
+        // The sentences name the output: placements tell lists apart.
+        let same = |x: &Layouts| x.len() == l.len() && x.iter().zip(&l).all(|(a, b)| a.0 == b.0);
+        let k = self.lists.iter().position(same).unwrap_or_else(|| {
+            self.lists.push(l.clone());
+            self.lists.len() - 1
+        });
+        k as u32
+    }
+}
+
+/// The two programs and what is claimed of them.
+struct Task<'a, 'm> {
+    base: &'m Module,
+    dist: &'m Module,
+    p: &'a Problem,
+    options: &'a Options<'a>,
+    start: Instant,
+    /// Declared ranges of the baseline's inputs.
+    ranges: Vec<Option<(i64, i64)>>,
+}
+
+impl<'m> Task<'_, 'm> {
+    /// Declared range of a baseline input.
+    fn range(&self, leaf: usize) -> Option<(i64, i64)> {
+        self.ranges.get(leaf).copied().flatten()
+    }
+
+    /// The baseline node whose block an input of the distributed program is,
+    /// and the number of the placement.
+    fn input(&self, df: &Flow<'_>, n: u32, places: &mut Places) -> Option<(u32, u32)> {
+        let What::Input { leaf, block, .. } = &df.nodes[n as usize].what else { return None };
+        let pair = self.p.pairs.get(*leaf)?;
+        let q = match (&pair.placement, block) {
+            (q, None) => q.clone(),
+            (None, Some(q)) => Some(q.clone()),
+            (Some(_), Some(_)) => return None,
+        };
+        // Inputs are the first nodes of a graph.
+        Some((u32::try_from(pair.base?).ok()?, places.maybe(q)))
+    }
+
+    /// What is left of the time.
+    fn left(&self) -> Option<Options<'_>> {
+        let mut o = *self.options;
+        if let Some(t) = o.time_limit {
+            o.time_limit = Some(t.checked_sub(self.start.elapsed())?);
+        }
+        Some(o)
+    }
+
+    fn attempt(
+        &self,
+        base: &Module,
+        dist: &Module,
+        claim: &Claim,
+        p: &Problem,
+        laws: Laws,
+    ) -> Attempt {
+        let Laws { rules, each } = laws;
+        decide::attempt(base, dist, claim, p, rules, false, each, self.start, self.options)
+    }
+
+    /// The ranges of a part's inputs.
+    fn claim(&self, base: &Program<'_, '_>) -> Claim {
+        let mut c = Claim::default();
+        for (k, &n) in base.inputs.iter().enumerate() {
+            if let What::Input { leaf, .. } = base.flow.nodes[n as usize].what {
+                if let Some((lo, hi)) = self.range(leaf) {
+                    c.assume.push(Assume { selector: Selector::Index(k), lo, hi });
+                }
+            }
+        }
+        c
+    }
+
+    /// How the inputs of two parts stand to each other. In a probe, blocks may
+    /// be of values that the baseline's part computes; a proof takes them from
+    /// its inputs alone.
+    fn problem(
+        &self,
+        base: &Program<'_, '_>,
+        dist: &Program<'_, '_>,
+        pairs: &Pairs,
+        places: &mut Places,
+        probe: bool,
+    ) -> Option<Problem> {
+        let leaves = |p: &Program<'_, '_>| -> Vec<Leaf> {
+            let leaf = |(index, &n): (usize, &u32)| Leaf {
+                param: index,
+                index,
+                names: vec![format!("#{index}")],
+                shape: p.flow.shape(n).clone(),
+            };
+            p.inputs.iter().enumerate().map(leaf).collect()
+        };
+        let at: FxHashMap<u32, usize> =
+            base.inputs.iter().enumerate().map(|(k, &n)| (n, k)).collect();
+        let mut list = Vec::with_capacity(dist.inputs.len());
+        let mut computed = Vec::with_capacity(dist.inputs.len());
+        for (k, &n) in dist.inputs.iter().enumerate() {
+            let (b, place) = match pairs.get(&n) {
+                Some(q) => (q.base, q.place),
+                None => self.input(dist.flow, n, places)?,
+            };
+            computed.push(match at.get(&b) {
+                None if probe => base.computed(b),
+                _ => None,
+            });
+            list.push(InputPair {
+                dist: k,
+                base: at.get(&b).copied(),
+                placement: places.list[place as usize].clone(),
+                inferred: false,
+            });
+        }
+        Some(Problem {
+            devices: self.p.devices,
+            mesh: self.p.mesh.clone(),
+            base_inputs: leaves(base),
+            dist_inputs: leaves(dist),
+            pairs: list,
+            replica_mode: self.p.replica_mode,
+            computed: if probe { computed } else { Vec::new() },
+            ..Problem::default()
+        })
+    }
+}
+
+/// A proof by lemmas; `None` if there is none, or the programs are small.
+pub(crate) fn prove(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    p: &Problem,
+    options: &Options<'_>,
+    start: Instant,
+) -> Option<Outcome> {
+    let always = options.memo == crate::Memo::Always;
+    if options.memo == crate::Memo::Never
+        || !p.errors.is_empty()
+        || p.base_spmd
+        || p.local_inputs
+        || (!always && dist.instrs.len() < MIN_NODES)
+    {
+        return None;
+    }
+    let (bf, df) = (flow::flow(base, 1)?, flow::flow(dist, u32::try_from(p.devices).ok()?)?);
+    let (bs, ds) = (runs::split(&bf), runs::split(&df));
+    // Half of the program at least must be instances.
+    let saved: usize = ds.runs.iter().map(|r| r.count.saturating_sub(4) * r.period).sum();
+    if saved == 0 || (!always && saved < ds.order.len() / 2) {
+        return None;
+    }
+    if let Some(q) = options.progress {
+        q.phase("lemmas", None);
+    }
+    let ranges = (0..p.base_inputs.len()).map(|b| decide::declared_range(p, claim, b)).collect();
+    let t = Task { base, dist, p, options, start, ranges };
+    let mut places = Places::default();
+    let outputs = outputs(&t, claim, &bf, &df, &mut places)?;
+    let pairs = cuts::find(&t, (&bf, &bs), (&df, &ds), &mut places)?;
+    let cut: FxHashSet<u32> = pairs.values().map(|q| q.base).collect();
+    let targets: Vec<Target> = outputs.iter().map(|o| o.0.clone()).collect();
+    let groups = groups::group(&t, &bf, &df, &ds, &pairs, &cut, &targets, &mut places)?;
+    // One of each kind, as one pair of programs.
+    let (mut b, mut d) = (Program::new(&bf), Program::new(&df));
+    let (mut bo, mut dout, mut layouts) = (Vec::new(), Vec::new(), Vec::new());
+    // Of each group: its first result.
+    let mut at = vec![usize::MAX; groups.len()];
+    for (k, g) in groups.iter().enumerate().filter(|(k, g)| g.like == *k) {
+        at[k] = bo.len();
+        for t in &g.targets {
+            bo.push(b.compute(t.base, &|n| cut.contains(&n)));
+            dout.push(d.compute(t.dist, &|n| pairs.contains_key(&n)));
+            layouts.push(match t.how {
+                How::Block(q) => vec![(places.list[q as usize].clone()?, None)],
+                How::Output(_, l) => places.lists[l as usize].clone(),
+            });
+        }
+    }
+    for &n in &d.inputs {
+        let node = pairs.get(&n).map(|q| q.base);
+        let node = node.or_else(|| Some(t.input(&df, n, &mut places)?.0))?;
+        b.input(node);
+    }
+    b.finish(&bo);
+    d.finish(&dout);
+    let part = Problem { layouts: Some(layouts), ..t.problem(&b, &d, &pairs, &mut places, false)? };
+    let inner = t.claim(&b);
+    let exact = Rules { reals: false, finite: false };
+    let reals = Rules { reals: true, finite: false };
+    let finite = Rules { reals: true, finite: true };
+    let moves_only = !decide::sums_over_devices(dist);
+    for rules in [exact, reals, finite] {
+        if !rules.reals && !moves_only {
+            continue;
+        }
+        let a = t.attempt(&b.m, &d.m, &inner, &part, Laws { rules, each: false });
+        if a.outputs.len() == bo.len() && decide::proved(&a) {
+            return Some(outcome(&t, claim, &a, (&b, &d), &groups, &at, &outputs));
+        }
+        if a.stop.is_some() {
+            return None;
+        }
+    }
+    None
+}
+
+/// An output as a target; true if the distributed program gives it whole, put
+/// together from blocks.
+type Output = (Target, bool);
+
+/// The outputs of both programs with the layouts that they may have.
+fn outputs(
+    t: &Task<'_, '_>,
+    claim: &Claim,
+    bf: &Flow<'_>,
+    df: &Flow<'_>,
+    places: &mut Places,
+) -> Option<Vec<Output>> {
+    let (bs, ds) = (problem::output_shapes(t.base), problem::output_shapes(t.dist));
+    if bs.is_empty()
+        || [bs.len(), ds.len(), df.outputs.len()].iter().any(|&n| n != bf.outputs.len())
+    {
+        return None;
+    }
+    let mut out = Vec::with_capacity(bs.len());
+    for (k, (b, d)) in bf.outputs.iter().zip(&df.outputs).enumerate() {
+        let (Shape::Array(g), Shape::Array(s)) = (&bs[k], &ds[k]) else { return None };
+        if b.block.is_some() || g.dtype != s.dtype {
+            return None;
+        }
+        let mut list = problem::output_layouts(t.p, claim, t.dist, k, g, s).ok()?;
+        if let Some(q) = &d.block {
+            let local = df.shape(d.node).as_array()?;
+            let whole = list.iter().any(|l| l.0.is_replicated());
+            if !whole || g.dims != s.dims || q.local_shape(&g.dims)?[..] != local.dims[..] {
+                return None;
+            }
+            list = vec![(q.clone(), None)];
+        }
+        let how = How::Output(k as u32, places.layouts(list));
+        out.push((Target { base: b.node, dist: d.node, how }, d.block.is_some()));
+    }
+    Some(out)
+}
+
+/// What the proof of the lemmas says of the whole programs.
+fn outcome(
+    t: &Task<'_, '_>,
+    claim: &Claim,
+    a: &Attempt,
+    (b, d): (&Program<'_, '_>, &Program<'_, '_>),
+    groups: &[Group],
+    at: &[usize],
+    outputs: &[Output],
+) -> Outcome {
+    let mut assumptions = decide::assumptions(a, t.p, &b.m, &d.m);
+    for x in &mut assumptions {
+        x.at = x.at.map(|(side, i)| match side {
+            Side::Base => (side, b.origin(i)),
+            Side::Dist => (side, d.origin(i)),
+        });
+    }
+    assumptions.extend(decide::declared(t.p, claim));
+    let mut results = Vec::new();
+    for g in groups {
+        for (k, target) in g.targets.iter().enumerate() {
+            let How::Output(n, _) = target.how else { continue };
+            let n = n as usize;
+            let check = at[g.like].checked_add(k).and_then(|k| a.outputs.get(k));
+            let placement = check.and_then(|c| c.placement.clone());
+            if check.is_some_and(|c| c.assumed.is_some()) {
+                // The sentence of this output, not of the lemma's.
+                let mesh = scalify_claim::Mesh::new(t.p.mesh.clone()).ok();
+                let text = problem::layout_text(n, placement.as_ref(), mesh.as_ref());
+                assumptions.push(Assumption { kind: AssumptionKind::Layout, text, at: None });
+            }
+            let bi = instr(t.base, &t.p.base_inputs, b.flow, target.base);
+            let shown = match (&placement, outputs[n].1) {
+                (Some(q), true) => Some(Placement::replicated(q.dims.len(), q.devices)),
+                (q, _) => q.clone(),
+            };
+            results.push(OutputResult {
+                index: n,
+                name: decide::output_name(t.dist, n, outputs.len()),
+                base: bi,
+                dist: instr(t.dist, &t.p.dist_inputs, d.flow, target.dist),
+                verdict: Verdict::Proved,
+                relation: relate::output(a, t.base, n, bi, shown.as_ref()),
+                reason: None,
+            });
+        }
+    }
+    results.sort_by_key(|o| o.index);
+    let grade = if a.is_exact() {
+        Grade::Exact
+    } else {
+        decide::grade_with(decide::grade_of(a), &assumptions)
+    };
+    // Sums of each lemma, then of its instances.
+    let mut regrouped = Vec::new();
+    if grade != Grade::Exact {
+        let of: FxHashMap<u32, Regrouped> = decide::regrouped(a, &d.m)
+            .into_iter()
+            .filter_map(|r| Some((d.node(r.instr)?, r)))
+            .collect();
+        let mut seen: FxHashSet<InstrId> = FxHashSet::default();
+        for g in groups {
+            for (&x, &n) in groups[g.like].nodes.iter().zip(&g.nodes) {
+                if let (Some(r), Some(i)) = (of.get(&x), d.flow.instr(n)) {
+                    if seen.insert(i) {
+                        regrouped.push(Regrouped { instr: i, ..r.clone() });
+                    }
+                }
+            }
+        }
+        regrouped.sort_by_key(|r| r.instr);
+    }
+    Outcome {
+        verdict: Verdict::Proved,
+        grade: Some(grade),
+        assumptions,
+        regrouped,
+        outputs: results,
+        frontier: Vec::new(),
+        mesh: t.p.mesh.clone(),
+        notes: t.p.notes.clone(),
+        exhausted: None,
+        stats: Stats {
+            base_instructions: b.flow.nodes.len(),
+            dist_instructions: d.flow.nodes.len(),
+            classes: a.st.len(),
+            frontier_events: a.replaced,
+            seconds: t.start.elapsed().as_secs_f64(),
+            devices: t.p.devices as u32,
+            parts: groups.len(),
+            lemmas: groups.iter().enumerate().filter(|(k, g)| g.like == *k).count(),
+        },
+    }
+}
+
+/// The instruction that gives a node's value.
+fn instr(m: &Module, leaves: &[Leaf], f: &Flow<'_>, n: u32) -> InstrId {
+    let param = |leaf: usize| {
+        let k = leaves.get(leaf)?.param;
+        m.entry_comp().params.get(k).copied()
+    };
+    match &f.nodes[n as usize].what {
+        What::Instr(i) => *i,
+        What::Input { leaf, .. } => param(*leaf).unwrap_or(m.entry_comp().root),
+    }
+}

@@ -1,0 +1,307 @@
+//! Proofs by lemmas: the same answer as without, for stacks of layers that are
+//! equal, and no proof where one layer, one wire or one declared range is not.
+
+use scalify_claim::{Assume, Claim, Mesh};
+use scalify_ir::Module;
+use scalify_prove::outcome::{Outcome, Verdict};
+use scalify_prove::{Memo, Options, verify};
+
+const LAYERS: usize = 9;
+
+/// One side of a stack; `edit` may replace the lines of a layer.
+struct Stack {
+    dist: bool,
+    /// Devices of the distributed side, and the groups that hold one sum.
+    devices: usize,
+    groups: &'static str,
+    /// Weights of the layers.
+    weight: Vec<usize>,
+    /// Which value each layer starts from: the output of layer `k - 1`, or
+    /// the input.
+    from: Vec<usize>,
+    /// Which layer's activations each output holds.
+    shown: Vec<usize>,
+    /// Replaced text, per layer or for all.
+    edits: Vec<(Option<usize>, &'static str, &'static str)>,
+}
+
+impl Stack {
+    fn new(dist: bool) -> Self {
+        let all: Vec<usize> = (0..LAYERS).collect();
+        Stack {
+            dist,
+            devices: 2,
+            groups: "{{0,1}}",
+            weight: all.clone(),
+            from: all.clone(),
+            shown: all,
+            edits: Vec::new(),
+        }
+    }
+
+    fn edit(mut self, layer: Option<usize>, from: &'static str, to: &'static str) -> Self {
+        self.edits.push((layer, from, to));
+        self
+    }
+
+    fn module(&self) -> Module {
+        let wide = if self.dist { 6 } else { 12 };
+        let devices = if self.dist { self.devices } else { 1 };
+        let mut params = String::from(" x0 = f32[4,8] parameter(0)\n");
+        let mut layers = String::new();
+        for k in 0..LAYERS {
+            let p = 4 * k + 1;
+            params += &format!(
+                " w{k} = f32[8,{wide}] parameter({p})\n u{k} = f32[8,{wide}] parameter({})\n v{k} = f32[{wide},8] parameter({})\n i{k} = s32[] parameter({})\n",
+                p + 1,
+                p + 2,
+                p + 3
+            );
+        }
+        for k in 0..LAYERS {
+            let sum = if self.dist {
+                "r@ = f32[4,8] all-reduce(d@), channel_id=@@, replica_groups=&, use_global_device_ids=true, to_apply=add"
+            } else {
+                "r@ = f32[4,8] copy(d@)"
+            };
+            let mut text = format!(
+                " a@ = f32[4,8] negate(x<)
+ h@ = f32[4,{wide}] dot(a@, w#), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+ g@ = f32[4,{wide}] dot(a@, u#), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+ t@ = f32[4,{wide}] tanh(h@)
+ m@ = f32[4,{wide}] multiply(t@, g@)
+ c@ = f32[] constant(0.5)
+ b@ = f32[4,{wide}] broadcast(c@), dimensions={{}}
+ s@ = f32[4,{wide}] multiply(m@, b@)
+ d@ = f32[4,8] dot(s@, v#), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+ {sum}
+ n@ = s32[] copy(i#)
+ q@ = f32[] convert(n@)
+ e@ = f32[4,8] broadcast(q@), dimensions={{}}
+ y@ = f32[4,8] add(r@, e@)
+ x> = f32[4,8] add(x<, y@)
+"
+            );
+            for (at, from, to) in &self.edits {
+                if at.is_none_or(|a| a == k) && text.contains(from) {
+                    text = text.replace(from, to);
+                }
+            }
+            layers += &text
+                .replace("@@", &(k + 1).to_string())
+                .replace('@', &k.to_string())
+                .replace('&', self.groups)
+                .replace('#', &self.weight[k].to_string())
+                .replace("x<", &format!("x{}", self.from[k]))
+                .replace("x>", &format!("x{}", k + 1));
+        }
+        let shown: Vec<String> = self.shown.iter().map(|k| format!("t{k}")).collect();
+        let types = vec![format!("f32[4,{wide}]"); LAYERS].join(", ");
+        let text = format!(
+            "HloModule m, num_partitions={devices}
+
+add {{
+ a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT r = f32[] add(a, b)
+}}
+
+ENTRY main {{
+{params}{layers} ROOT out = (f32[4,8], {types}) tuple(x{LAYERS}, {})
+}}
+",
+            shown.join(", ")
+        );
+        scalify_hlo::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
+    }
+}
+
+fn claim() -> Claim {
+    let mut c = Claim { mesh: Mesh::parse("tp=2").ok(), ..Claim::default() };
+    for k in 0..LAYERS {
+        c.add_input(&format!("w{k}=P(None, 'tp')")).unwrap();
+        c.add_input(&format!("u{k}=P(None, 'tp')")).unwrap();
+        c.add_input(&format!("v{k}=P('tp', None)")).unwrap();
+        c.add_output(&format!("#{}=P(None, 'tp')", k + 1)).unwrap();
+    }
+    c
+}
+
+fn decide(base: &Module, dist: &Module, c: &Claim, memo: Memo) -> Outcome {
+    verify(base, dist, c, &Options { memo, ..Options::default() })
+}
+
+/// Both answers, without and with lemmas.
+fn both(base: &Stack, dist: &Stack, c: &Claim) -> [Outcome; 2] {
+    let (b, d) = (base.module(), dist.module());
+    [Memo::Never, Memo::Always].map(|m| decide(&b, &d, c, m))
+}
+
+#[test]
+fn equal_layers_are_one_lemma_and_the_report_is_the_same() {
+    let [whole, lemmas] = both(&Stack::new(false), &Stack::new(true), &claim());
+    assert_eq!(whole.verdict, Verdict::Proved, "{:?}", whole.outputs);
+    assert_eq!(whole.stats.parts, 0);
+    let s = lemmas.stats;
+    assert!(s.lemmas > 0 && s.lemmas + 3 < s.parts, "{s:?}");
+    assert_eq!(lemmas.verdict, whole.verdict);
+    assert_eq!(lemmas.grade, whole.grade);
+    assert_eq!(lemmas.assumptions, whole.assumptions);
+    assert_eq!(lemmas.regrouped, whole.regrouped);
+    assert_eq!(lemmas.regrouped.len(), LAYERS);
+    assert_eq!(lemmas.outputs, whole.outputs);
+    assert_eq!(lemmas.notes, whole.notes);
+    assert_eq!(lemmas.mesh, whole.mesh);
+    // Fewer terms, as most layers are not lifted.
+    assert!(s.classes < whole.stats.classes);
+}
+
+/// Neither way may prove the pair.
+fn never(what: &str, base: &Stack, dist: &Stack, c: &Claim) {
+    for (o, how) in both(base, dist, c).iter().zip(["whole", "lemmas"]) {
+        assert_ne!(o.verdict, Verdict::Proved, "{what}, {how}");
+    }
+}
+
+#[test]
+fn one_wrong_layer_is_enough() {
+    let edits: [(&str, &str, &str); 9] = [
+        (
+            "no sum",
+            "all-reduce(d@), channel_id=@@, replica_groups=&, use_global_device_ids=true, to_apply=add",
+            "copy(d@)",
+        ),
+        ("sum of one", "replica_groups=&", "replica_groups={{0},{1}}"),
+        ("scale", "constant(0.5)", "constant(0.25)"),
+        ("weight", "dot(a@, u#)", "dot(a@, w#)"),
+        ("function", "tanh(h@)", "logistic(h@)"),
+        ("sign", "negate(x<)", "copy(x<)"),
+        ("order", "add(r@, e@)", "subtract(r@, e@)"),
+        ("residual", "add(x<, y@)", "add(a@, y@)"),
+        ("rounding", "copy(d@)", "reduce-precision(d@), exponent_bits=8, mantissa_bits=7"),
+    ];
+    for (what, from, to) in edits {
+        for layer in [Some(0), Some(5), Some(LAYERS - 1), None] {
+            let name = format!("{what} in {layer:?}");
+            if from == "copy(d@)" {
+                let base = Stack::new(false).edit(layer, from, to);
+                never(&name, &base, &Stack::new(true), &claim());
+            } else {
+                let dist = Stack::new(true).edit(layer, from, to);
+                never(&name, &Stack::new(false), &dist, &claim());
+            }
+        }
+    }
+}
+
+#[test]
+fn wires_between_layers_count() {
+    // The weights of another layer, the output of the layer before the last,
+    // another layer's activations as output.
+    for k in [1, 4, LAYERS - 1] {
+        let mut dist = Stack::new(true);
+        dist.weight[k] = k - 1;
+        never("weights used twice", &Stack::new(false), &dist, &claim());
+        let mut dist = Stack::new(true);
+        dist.weight.swap(k, k - 1);
+        never("weights swapped", &Stack::new(false), &dist, &claim());
+        let mut dist = Stack::new(true);
+        dist.from[k] = k - 1;
+        never("layer skipped", &Stack::new(false), &dist, &claim());
+        let mut dist = Stack::new(true);
+        dist.shown.swap(k, k - 1);
+        never("outputs swapped", &Stack::new(false), &dist, &claim());
+    }
+    // The same order on both sides is right.
+    let (mut base, mut dist) = (Stack::new(false), Stack::new(true));
+    for s in [&mut base, &mut dist] {
+        s.weight.rotate_left(2);
+        s.shown.reverse();
+    }
+    for o in both(&base, &dist, &claim()) {
+        assert_eq!(o.verdict, Verdict::Proved);
+    }
+    never("order of weights", &base, &Stack::new(true), &claim());
+}
+
+#[test]
+fn layouts_of_inputs_count() {
+    let mut c = claim();
+    c.mesh = Mesh::parse("tp=2,dp=2").ok();
+    let mut dist = Stack::new(true);
+    (dist.devices, dist.groups) = (4, "{{0,2},{1,3}}");
+    for o in both(&Stack::new(false), &dist, &c) {
+        assert_eq!(o.verdict, Verdict::Proved, "{:?}", o.outputs);
+    }
+    // One layer's factor is split over the other axis: the same shapes.
+    for k in [0, 4, LAYERS - 1] {
+        let mut d = c.clone();
+        d.add_input(&format!("u{k}=P(None, 'dp')")).unwrap();
+        never("a layer's weights over another axis", &Stack::new(false), &dist, &d);
+        let mut d = c.clone();
+        d.add_output(&format!("#{}=P(None, 'dp')", k + 1)).unwrap();
+        never("an output over another axis", &Stack::new(false), &dist, &d);
+    }
+}
+
+#[test]
+fn a_declared_range_holds_for_its_input_alone() {
+    // Equal where the integer is not negative.
+    let dist = || {
+        Stack::new(true).edit(
+            None,
+            " n@ = s32[] copy(i#)",
+            " z@ = s32[] constant(0)\n n@ = s32[] maximum(i#, z@)",
+        )
+    };
+    let mut c = claim();
+    for k in 0..LAYERS {
+        c.assume.push(Assume::parse(&format!("i{k} in [0, 100]")).unwrap());
+    }
+    let [whole, lemmas] = both(&Stack::new(false), &dist(), &c);
+    assert_eq!(whole.verdict, Verdict::Proved, "{:?}", whole.outputs);
+    assert_eq!(lemmas.verdict, Verdict::Proved);
+    assert!(lemmas.stats.lemmas > 0);
+    assert_eq!(lemmas.assumptions, whole.assumptions);
+    assert_eq!(lemmas.grade, whole.grade);
+    for k in [0, 6] {
+        let mut d = c.clone();
+        d.assume.remove(k);
+        never("a range less", &Stack::new(false), &dist(), &d);
+        let mut d = c.clone();
+        d.assume[k].lo = -1;
+        never("a range too wide", &Stack::new(false), &dist(), &d);
+    }
+}
+
+#[test]
+fn unknown_constants_and_calls_are_no_two_alike() {
+    // A constant that is not printed may be another in each layer.
+    let hidden = |s: Stack| {
+        s.edit(
+            None,
+            "b@ = f32[4,12] broadcast(c@), dimensions={}",
+            "b@ = f32[4,12] constant({...})",
+        )
+    };
+    let zero = |s: Stack| {
+        s.edit(
+            None,
+            " y@ = f32[4,8] add(r@, e@)",
+            " o@ = f32[4,8] constant({...})\n p@ = f32[4,8] constant({...})\n l@ = f32[4,8] subtract(o@, p@)\n k@ = f32[4,8] add(r@, e@)\n y@ = f32[4,8] add(k@, l@)",
+        )
+    };
+    never("hidden constants", &hidden(Stack::new(false)), &Stack::new(true), &claim());
+    never("their difference", &zero(Stack::new(false)), &Stack::new(true), &claim());
+    // What a custom call of unknown meaning gives twice need not be the same.
+    let call = |s: Stack| {
+        s.edit(
+            None,
+            " y@ = f32[4,8] add(r@, e@)",
+            " o@ = f32[4,8] custom-call(x<), custom_call_target=\"noise\"\n p@ = f32[4,8] custom-call(x<), custom_call_target=\"noise\"\n l@ = f32[4,8] subtract(o@, p@)\n k@ = f32[4,8] add(r@, e@)\n y@ = f32[4,8] add(k@, l@)",
+        )
+    };
+    let (base, dist) = (call(Stack::new(false)), Stack::new(true));
+    let [whole, lemmas] = both(&base, &dist, &claim());
+    assert!(lemmas.verdict != Verdict::Proved || whole.verdict == Verdict::Proved);
+}
