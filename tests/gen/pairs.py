@@ -22,7 +22,7 @@ import jax  # noqa: E402
 jax.config.update("jax_hlo_source_file_canonicalization_regex", r".*/(?=tests/gen/)")
 
 import harness  # noqa: E402
-for _m in ("dense", "norms", "attention", "blocks", "vocab", "train", "experts", "seqpar"):
+for _m in ("dense", "norms", "attention", "blocks", "vocab", "train", "experts", "seqpar", "deep"):
     if os.path.exists(os.path.join(os.path.dirname(os.path.abspath(__file__)), _m + ".py")):
         __import__(_m)
 

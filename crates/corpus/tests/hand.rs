@@ -7,7 +7,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use scalify_claim::Claim;
 use scalify_corpus::{Case, find, module};
 use scalify_prove::outcome::{Grade, Outcome, Verdict};
-use scalify_prove::{Options, verify};
+use scalify_prove::{Memo, Options, verify};
 use scalify_refute::{Search, refute};
 use std::path::{Path, PathBuf};
 
@@ -48,6 +48,18 @@ fn run(dir: &Path, not_yet: bool) -> Result<(), Failed> {
         }
         if same && proved == not_yet {
             return Err(format!("{f}: proved is {proved}: {}", why(&o)).into());
+        }
+        // Lemmas of what repeats itself change no answer.
+        let by_lemmas = Options { memo: Memo::Always, ..options };
+        let l = verify(&base, &dist, &c, &by_lemmas);
+        if (l.verdict, l.grade) != (o.verdict, o.grade) {
+            return Err(format!("{f}: by lemmas {:?} {:?}", l.verdict, l.grade).into());
+        }
+        if l.stats.lemmas > 0
+            && (&l.outputs, &l.assumptions, &l.regrouped)
+                != (&o.outputs, &o.assumptions, &o.regrouped)
+        {
+            return Err(format!("{f}: by lemmas the report is another").into());
         }
         // Evaluation must not contradict: wrong pairs differ, right ones not.
         if f == "dist.body" || !same && find(dir, "dist.body.hlo.txt").is_none() {

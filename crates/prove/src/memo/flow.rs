@@ -13,6 +13,9 @@ use std::rc::Rc;
 /// Deepest nesting of calls.
 const MAX_DEPTH: u32 = 32;
 
+/// Instructions looked through for the one that gives an output.
+const MAX_STEPS: u32 = 256;
+
 /// What a node is.
 #[derive(Clone)]
 pub(super) enum What {
@@ -37,6 +40,8 @@ pub(super) struct Node {
 #[derive(Clone)]
 pub(super) struct Out {
     pub(super) node: u32,
+    /// The instruction that gives it in the whole program.
+    pub(super) instr: InstrId,
     /// It is put together from blocks that lie like this.
     pub(super) block: Option<Placement>,
 }
@@ -116,7 +121,7 @@ pub(super) fn flow(m: &Module, devices: u32) -> Option<Flow<'_>> {
     }
     let root = b.body(m.entry, 0)?;
     let mut outputs = Vec::new();
-    b.outputs(&root, &mut outputs)?;
+    b.outputs(&root, m.entry_comp().root, &mut outputs)?;
     Some(Flow { m, nodes: b.nodes, outputs })
 }
 
@@ -135,11 +140,19 @@ impl Build<'_> {
         self.nodes.len() as u32 - 1
     }
 
-    fn outputs(&mut self, v: &Val, out: &mut Vec<Out>) -> Option<()> {
+    /// Leaves of a value that an instruction gives.
+    fn outputs(&mut self, v: &Val, by: InstrId, out: &mut Vec<Out>) -> Option<()> {
+        let by = maker(self.m, by, &mut { MAX_STEPS });
         match v {
-            Val::Tuple(_, t) => t.iter().try_for_each(|x| self.outputs(x, out)),
+            Val::Tuple(_, t) => {
+                let x = self.m.instr(by);
+                let parts = x.opcode == Opcode::Tuple && x.operands.len() == t.len();
+                t.iter().enumerate().try_for_each(|(k, v)| {
+                    self.outputs(v, if parts { x.operands[k] } else { by }, out)
+                })
+            }
             Val::Whole(n, p) => {
-                out.push(Out { node: *n, block: Some(p.clone()) });
+                out.push(Out { node: *n, instr: by, block: Some(p.clone()) });
                 Some(())
             }
             Val::Node(n) => {
@@ -148,7 +161,7 @@ impl Build<'_> {
                     What::Input { shape, .. } => shape,
                 };
                 shape.as_array()?;
-                out.push(Out { node: *n, block: None });
+                out.push(Out { node: *n, instr: by, block: None });
                 Some(())
             }
         }
@@ -322,4 +335,26 @@ impl Build<'_> {
             _ => None,
         }
     }
+}
+
+/// The instruction behind calls and elements of tuples that are in the text.
+fn maker(m: &Module, mut i: InstrId, steps: &mut u32) -> InstrId {
+    while *steps > 0 {
+        *steps -= 1;
+        let x = m.instr(i);
+        let next = match (x.opcode, &x.attrs) {
+            (Opcode::Call, _) => x.calls.first().map(|&f| m.comp(f).root),
+            (Opcode::GetTupleElement, Attrs::TupleIndex(k)) => x.operands.first().and_then(|&t| {
+                let t = m.instr(maker(m, t, steps));
+                let k = usize::try_from(*k).ok()?;
+                t.operands.get(k).copied().filter(|_| t.opcode == Opcode::Tuple)
+            }),
+            _ => None,
+        };
+        match next {
+            Some(n) => i = n,
+            None => break,
+        }
+    }
+    i
 }

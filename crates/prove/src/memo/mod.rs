@@ -348,7 +348,7 @@ fn outcome(
                 let text = problem::layout_text(n, placement.as_ref(), mesh.as_ref());
                 assumptions.push(Assumption { kind: AssumptionKind::Layout, text, at: None });
             }
-            let bi = instr(t.base, &t.p.base_inputs, b.flow, target.base);
+            let bi = b.flow.outputs[n].instr;
             let shown = match (&placement, outputs[n].1) {
                 (Some(q), true) => Some(Placement::replicated(q.dims.len(), q.devices)),
                 (q, _) => q.clone(),
@@ -357,7 +357,7 @@ fn outcome(
                 index: n,
                 name: decide::output_name(t.dist, n, outputs.len()),
                 base: bi,
-                dist: instr(t.dist, &t.p.dist_inputs, d.flow, target.dist),
+                dist: d.flow.outputs[n].instr,
                 verdict: Verdict::Proved,
                 relation: relate::output(a, t.base, n, bi, shown.as_ref()),
                 reason: None,
@@ -409,17 +409,5 @@ fn outcome(
             parts: groups.len(),
             lemmas: groups.iter().enumerate().filter(|(k, g)| g.like == *k).count(),
         },
-    }
-}
-
-/// The instruction that gives a node's value.
-fn instr(m: &Module, leaves: &[Leaf], f: &Flow<'_>, n: u32) -> InstrId {
-    let param = |leaf: usize| {
-        let k = leaves.get(leaf)?.param;
-        m.entry_comp().params.get(k).copied()
-    };
-    match &f.nodes[n as usize].what {
-        What::Instr(i) => *i,
-        What::Input { leaf, .. } => param(*leaf).unwrap_or(m.entry_comp().root),
     }
 }
