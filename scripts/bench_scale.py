@@ -1,7 +1,8 @@
 """Times `scalify verify` on Llama-like stacks that JAX lowers over meshes of
 any size (no devices needed), along one quantity at a time: layers, devices,
-sequence, batch, hidden size. Runs alternate; prints medians, the exponent in
-the number of layers, and the ratio to the smallest of the other quantities.
+sequence, batch, hidden size, with lemmas of repeated layers and without
+(--no-memo). Runs alternate; prints medians, the exponent in the number of
+layers, and the ratio to the smallest of the other quantities.
 
 With --train: training steps of such stacks (gradients of a mean squared error,
 clipped by their global norm, AdamW) on a mesh of data and tensor parallelism,
@@ -173,28 +174,32 @@ def main():
                 for side, t in zip(("base", "dist"), pair(**{**sizes, what: v}, train=o.train)):
                     with open(f"{name}.{side}.hlo", "w") as f:
                         f.write(t)
-                cases.append((v, name, []))
+                cases.append((v, name, ([], [])))
             for _ in range(o.runs):
                 for _, name, times in cases:
-                    cmd = [o.scalify, "verify", f"{name}.base.hlo", f"{name}.dist.hlo"]
-                    t = time.perf_counter()
-                    r = subprocess.run([*cmd, "--json"], capture_output=True, text=True)
-                    times.append(time.perf_counter() - t)
-                    if r.returncode != 0:
-                        raise SystemExit(f"{name}: exit {r.returncode}\n{r.stdout[-2000:]}")
+                    cmd = [o.scalify, "verify", f"{name}.base.hlo", f"{name}.dist.hlo", "--json"]
+                    for way, more in zip(times, ([], ["--no-memo"])):
+                        t = time.perf_counter()
+                        r = subprocess.run(cmd + more, capture_output=True, text=True)
+                        way.append(time.perf_counter() - t)
+                        if r.returncode != 0:
+                            raise SystemExit(f"{name}: exit {r.returncode}\n{r.stdout[-2000:]}")
             print(what)
-            first = None
+            first = last = None
             for v, name, times in cases:
-                t = statistics.median(times)
+                now = [statistics.median(t) for t in times]
                 size = sum(os.path.getsize(f"{name}.{s}.hlo") for s in ("base", "dist"))
-                line = f"  {v:6} {t * 1e3:8.1f} ms {size / 1e6:7.2f} MB"
-                first = first or (v, t)
-                if v != first[0]:
-                    line += f"  x{t / first[1]:.2f}"
-                    if what == "layers":
-                        line += f", exponent {math.log(t / first[1]) / math.log(v / first[0]):.2f}"
-                        line += f", from the last {math.log(t / last[1]) / math.log(v / last[0]):.2f}"
-                last = (v, t)
+                line = f"  {v:6} {size / 1e6:7.2f} MB"
+                for k, way in enumerate(("lemmas", "whole")):
+                    line += f"   {way} {now[k] * 1e3:7.1f} ms"
+                    if first:
+                        line += f" x{now[k] / first[1][k]:.2f}"
+                        if what == "layers":
+                            all_, step = (
+                                math.log(now[k] / p[1][k]) / math.log(v / p[0]) for p in (first, last)
+                            )
+                            line += f" exponent {all_:.2f}, last {step:.2f}"
+                first, last = first or (v, now), (v, now)
                 print(line)
 
 
