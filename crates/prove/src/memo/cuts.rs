@@ -17,7 +17,7 @@ const BASE_LIFTED: usize = 4;
 /// Segments of each run of the distributed program that are lifted.
 const DIST_LIFTED: usize = 3;
 /// Steps that are rather done again than cut off.
-const SMALL: usize = 24;
+const SMALL: usize = 64;
 /// Runs of a program at most.
 const MAX_RUNS: usize = 24;
 
@@ -46,13 +46,14 @@ fn may_cut(f: &Flow<'_>, n: u32) -> bool {
 /// Finds pairs; `None` if the time is over or nothing repeats.
 pub(super) fn find(
     t: &Task<'_, '_>,
-    (bf, bs): (&Flow<'_>, &Split),
-    (df, ds): (&Flow<'_>, &Split),
+    (base, bs): (&mut Program<'_, '_>, &Split),
+    (dist, ds): (&mut Program<'_, '_>, &Split),
     places: &mut Places,
 ) -> Option<Pairs> {
     if bs.runs.len() > MAX_RUNS || ds.runs.len() > MAX_RUNS {
         return None;
     }
+    let bf = base.flow;
     let mut at = vec![usize::MAX; bf.nodes.len()];
     for (k, &n) in bs.order.iter().enumerate() {
         at[n as usize] = k;
@@ -67,8 +68,6 @@ pub(super) fn find(
         .copied()
         .filter(|&n| bs.crosses[n as usize] && !lifted(n) && may_cut(bf, n))
         .collect();
-    let mut base = Program::new(bf);
-    let mut dist = Program::new(df);
     for &n in bs.order.iter().filter(|&&n| lifted(n)) {
         base.compute(n, &|x| leaves.contains(&x));
     }
@@ -76,7 +75,7 @@ pub(super) fn find(
         base.input(n);
     }
     base.finish(&[]);
-    probe(t, &base, &mut dist, (bs, &at), ds, places)
+    probe(t, base, dist, (bs, &at), ds, places)
 }
 
 /// Lifts the first segments of each run in turn, as far as other parts use

@@ -216,8 +216,24 @@ pub(crate) fn prove(
     {
         return None;
     }
-    let (bf, df) = (flow::flow(base, 1)?, flow::flow(dist, u32::try_from(p.devices).ok()?)?);
-    let (bs, ds) = (runs::split(&bf), runs::split(&df));
+    let devices = u32::try_from(p.devices).ok()?;
+    let graph = |m, devices| {
+        let f = flow::flow(m, devices)?;
+        let s = runs::split(&f);
+        Some((f, s))
+    };
+    let (b, d) = if options.threads == 1 {
+        (graph(base, 1), graph(dist, devices))
+    } else {
+        std::thread::scope(|s| {
+            let other = std::thread::Builder::new()
+                .stack_size(crate::STACK)
+                .spawn_scoped(s, || graph(base, 1));
+            let d = graph(dist, devices);
+            (other.ok().and_then(|t| t.join().ok()).flatten(), d)
+        })
+    };
+    let ((bf, bs), (df, ds)) = (b?, d?);
     // Half of the program at least must be instances.
     let saved: usize = ds.runs.iter().map(|r| r.count.saturating_sub(4) * r.period).sum();
     if saved == 0 || (!always && saved < ds.order.len() / 2) {
@@ -230,12 +246,14 @@ pub(crate) fn prove(
     let t = Task { base, dist, p, options, start, ranges };
     let mut places = Places::default();
     let outputs = outputs(&t, claim, &bf, &df, &mut places)?;
-    let pairs = cuts::find(&t, (&bf, &bs), (&df, &ds), &mut places)?;
+    let (mut b, mut d) = (Program::new(&bf), Program::new(&df));
+    let pairs = cuts::find(&t, (&mut b, &bs), (&mut d, &ds), &mut places)?;
     let cut: FxHashSet<u32> = pairs.values().map(|q| q.base).collect();
     let targets: Vec<Target> = outputs.iter().map(|o| o.0.clone()).collect();
     let groups = groups::group(&t, &bf, &df, &ds, &pairs, &cut, &targets, &mut places)?;
     // One of each kind, as one pair of programs.
-    let (mut b, mut d) = (Program::new(&bf), Program::new(&df));
+    b.restart();
+    d.restart();
     let (mut bo, mut dout, mut layouts) = (Vec::new(), Vec::new(), Vec::new());
     // Of each group: its first result.
     let mut at = vec![usize::MAX; groups.len()];
