@@ -266,5 +266,7 @@ fn list(t: &mut String, p: Paint, all: bool, title: &str, items: &[String]) {
 
 /// Name of an output for a table: its index and its name.
 fn output_name(r: &OutputResult) -> String {
-    if r.name.is_empty() { format!("#{}", r.index) } else { format!("#{} {}", r.index, r.name) }
+    let at = format!("#{}", r.index);
+    // An output without a name goes by its index.
+    if r.name.is_empty() || r.name == format!("output {at}") { at } else { format!("{at} {}", r.name) }
 }
