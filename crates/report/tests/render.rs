@@ -75,6 +75,8 @@ fn outcome(verdict: Verdict, grade: Option<Grade>) -> Outcome {
             frontier_events: 0,
             seconds: 0.0125,
             devices: 4,
+            parts: 0,
+            lemmas: 0,
         },
     }
 }
