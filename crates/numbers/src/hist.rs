@@ -102,6 +102,11 @@ pub(crate) fn short_level(k: u16, bits: u32) -> Option<usize> {
     (((k & 0xff) as u32 >> 3) + bits).checked_sub(24).map(|n| n as usize)
 }
 
+/// Cells that are counted by [`short_key`], and what [`short_key`] adds to an
+/// error's eighth of an octave and 248 times the exponent of a magnitude.
+pub(crate) const SHORT: usize = (1 << 16) + SHORT_FIRST;
+pub(crate) const SHORT_FIRST: usize = 24 << 3;
+
 /// Counts of one worker.
 pub(crate) struct Table {
     /// Keys are listed, not counted.
@@ -175,7 +180,7 @@ impl Table {
         self.counted(keys.len());
     }
 
-    fn counted(&mut self, n: usize) {
+    pub(crate) fn counted(&mut self, n: usize) {
         self.held += n as u64;
         if self.held > u32::MAX as u64 / 2 {
             self.flush();
@@ -189,7 +194,7 @@ impl Table {
             return;
         }
         if self.short.is_empty() {
-            self.short = vec![0; 1 << 16];
+            self.short = vec![0; SHORT];
         }
         if let Some(cells) = self.short.first_chunk_mut::<{ 1 << 16 }>() {
             for keys in keys.chunks(128) {
@@ -200,6 +205,18 @@ impl Table {
             }
         }
         self.counted(keys.len());
+    }
+
+    /// Cells of [`short_key`] to count pairs in; [`Table::counted`] must be told
+    /// how many. `None` if keys are listed.
+    pub(crate) fn short_cells(&mut self) -> Option<&mut [u32; SHORT]> {
+        if self.small {
+            return None;
+        }
+        if self.short.is_empty() {
+            self.short = vec![0; SHORT];
+        }
+        self.short.first_chunk_mut()
     }
 
     /// How many pairs in cells of [`short_key`] have a distance from `2^k` to

@@ -115,6 +115,50 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
+    /// Is it a full chunk of a type that can be near?
+    fn may_be_near(&self, e: &[u8]) -> bool {
+        let t = self.pair.e;
+        t == self.pair.a
+            && near::handles(t)
+            && e.len() == CHUNK * t.literal_bytes()
+            && self.o.bound.is_none()
+            && self.p.atol >= 0.0
+            && self.p.rtol >= 0.0
+    }
+
+    /// Handles full chunks of which most pairs differ, but by little, and sets
+    /// aside the others.
+    #[cfg(target_arch = "x86_64")]
+    fn dense(&mut self, at: u64, e: &[u8], a: &[u8], ahead: &mut Ahead) -> Option<Sums> {
+        if !self.may_be_near(e) {
+            return None;
+        }
+        let t = self.pair.e;
+        let cells = self.table.short_cells()?;
+        let mut c = self.near.take().unwrap_or_else(Near::new);
+        let few = FEW as usize;
+        let found = c.dense(t, e, a, self.p, self.limits, self.rel.size, few, cells, ahead);
+        if let Some(found) = found {
+            let size = t.literal_bytes();
+            let gone = c.far.all();
+            for i in gone.iter().map(|&i| i as usize) {
+                for (to, from) in self.aside.iter_mut().zip([e, a]) {
+                    to.extend_from_slice(from.get(i * size..(i + 1) * size).unwrap_or_default());
+                }
+                self.aside_at.push(at + i as u64);
+            }
+            let gone = gone.len() as u64;
+            self.s.finite += CHUNK as u64 - gone;
+            self.t.rel_count += found.rel_count;
+            self.table.counted(CHUNK);
+            // In their places were pairs of zeros.
+            self.table.remove_zeros(gone);
+            self.near_pairs(at, e, a, &c, found, ahead);
+        }
+        self.near = Some(c);
+        found.map(|f| f.sums)
+    }
+
     /// Handles full chunks whose values are near one another.
     fn near(
         &mut self,
@@ -125,10 +169,7 @@ impl<'a> Worker<'a> {
         ahead: &mut Ahead,
     ) -> Option<Sums> {
         let t = self.pair.e;
-        if t != self.pair.a || !near::handles(t) || e.len() != CHUNK * t.literal_bytes() {
-            return None;
-        }
-        if self.o.bound.is_some() || !(self.p.atol >= 0.0 && self.p.rtol >= 0.0) {
+        if !self.may_be_near(e) {
             return None;
         }
         let mut c = self.near.take().unwrap_or_else(Near::new);
@@ -162,7 +203,9 @@ impl<'a> Worker<'a> {
         ahead: &mut Ahead,
     ) {
         let t = self.pair.e;
-        if found.close {
+        if found.counted {
+            ahead.part(1);
+        } else if found.close {
             self.table.add_short(&c.short[..c.held], ahead);
             ahead.part(1);
         } else {
@@ -195,15 +238,24 @@ impl<'a> Worker<'a> {
             }
         }
         if found.far {
-            let [close, xla] = near::not_close(c, self.p);
+            let [close, xla] = found.not_close.unwrap_or_else(|| near::not_close(c, self.p));
             self.t.not_allclose += close;
             self.t.not_xla += xla;
         }
+        let far = found.max_ulp as u64;
         // Other limits are read off the counts.
-        if found.max_ulp as u64 > self.o.ulp && !self.o.ulp.wrapping_add(1).is_power_of_two() {
+        let over = far > self.o.ulp && !self.o.ulp.wrapping_add(1).is_power_of_two();
+        let sides;
+        let (e, a) = if (over || far > self.ulp.size) && !c.far.all().is_empty() {
+            sides = [e, a].map(|b| c.without_far(t, b));
+            (sides[0].as_slice(), sides[1].as_slice())
+        } else {
+            (e, a)
+        };
+        if over {
             self.over += near::over(t, e, a, self.o.ulp as u32);
         }
-        if found.max_ulp as u64 > self.ulp.size {
+        if far > self.ulp.size {
             if let Some(i) = near::first(t, e, a, found.max_ulp) {
                 self.ulp = Max { size: found.max_ulp as u64, at: at + i as u64 };
             }
@@ -220,6 +272,10 @@ impl<'a> Worker<'a> {
     ) -> Result<Sums, TensorError> {
         // Most of two runs of one program is bitwise equal.
         let equal = e == a;
+        #[cfg(target_arch = "x86_64")]
+        if !equal && let Some(sums) = self.dense(at, e, a, ahead) {
+            return Ok(sums);
+        }
         if let Some(sums) = self.near(at, e, a, equal, ahead) {
             return Ok(sums);
         }

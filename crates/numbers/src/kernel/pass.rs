@@ -51,7 +51,7 @@ fn total<const N: usize>(v: [f64; N]) -> f64 {
 /// Looks at a chunk and fills its cells. `known` is a relative error.
 pub(super) fn look(c: &mut Chunk, p: Params, known: f64) -> Seen {
     #[cfg(target_arch = "x86_64")]
-    if let Some(v4) = pulp::x86::V4::try_new() {
+    if let Some(v4) = crate::simd::v4() {
         return v4.vectorize(Look512 { v4, c, p, known });
     }
     look_any(c, p, known)

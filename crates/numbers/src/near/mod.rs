@@ -8,9 +8,12 @@
 //! depends on a threshold is decided in `f32` with a margin; a chunk with a
 //! value within it is counted again in `f64`.
 
+#[cfg(target_arch = "x86_64")]
+mod dense;
 mod levels;
 mod load;
 mod pack;
+mod places;
 mod screen;
 mod squares;
 mod sums;
@@ -21,6 +24,7 @@ use crate::hist;
 use crate::kernel::{Params, Sums};
 use load::ROOM;
 use multiversion::multiversion;
+use places::Places;
 use scalify_ir::DType;
 
 pub(crate) use levels::Levels;
@@ -39,7 +43,7 @@ const MARGIN: f64 = 1.0 - 1.0 / (1 << 20) as f64;
 const PART: usize = 128;
 
 /// Of chunks with up to this number of unequal pairs only those are kept.
-const SPARSE: u32 = 6 * PART as u32;
+const SPARSE: u32 = 2 * PART as u32;
 
 /// Arrays of a chunk.
 pub(crate) struct Near {
@@ -66,6 +70,14 @@ pub(crate) struct Near {
     pub(crate) held: usize,
     /// To add to counts by powers of two that follow from cells.
     pub(crate) levels: [i64; 32],
+    /// Places of far pairs that [`Near::dense`] left out, and of those whose
+    /// exponents differ.
+    pub(crate) far: Places,
+    cross: Places,
+    /// Is [`Near::dense`] worth trying, and with counts of errors beyond
+    /// tolerances? Both only matter for speed.
+    dense: bool,
+    count: bool,
 }
 
 /// What decides how a chunk is handled.
@@ -98,8 +110,12 @@ pub(crate) struct Found {
     pub(crate) rel: bool,
     /// May an error exceed a tolerance?
     pub(crate) far: bool,
+    /// How many do, if that is known.
+    pub(crate) not_close: Option<[u64; 2]>,
     /// Are cells in [`Near::short`]?
     pub(crate) close: bool,
+    /// Are cells counted?
+    pub(crate) counted: bool,
     /// Denormals of both sides.
     pub(crate) denormal: [u64; 2],
 }
@@ -112,6 +128,11 @@ pub(crate) fn handles(t: DType) -> bool {
 /// Bits of the fraction of a type that is handled, else 0.
 pub(crate) fn fraction(t: DType) -> u32 {
     Kind::of(t).map_or(0, |k| k.bits)
+}
+
+/// Bits that an `f32` has more.
+fn shift(t: DType) -> u32 {
+    23 - fraction(t)
 }
 
 /// Thresholds in `f32`, none above what it stands for.
@@ -213,6 +234,10 @@ impl Near {
             sparse: false,
             held: 0,
             levels: [0; 32],
+            far: Places::new(),
+            cross: Places::new(),
+            dense: true,
+            count: false,
         })
     }
 
@@ -265,6 +290,8 @@ impl Near {
         let parts = (1u32 << (kind.bits - 1)) as f32;
         let within = close && look.ulp as f32 / parts <= l.rtol;
         let sparse = close && look.unequal <= SPARSE;
+        self.dense = close && !sparse;
+        self.far.clear();
         let mut whole = 0.0;
         if sparse {
             whole = squares::squares(t, e, close);
@@ -324,6 +351,99 @@ impl Near {
             self.crossings(&kind);
         }
         Some(found)
+    }
+
+    /// The same in one pass, for chunks of which most pairs differ, leaving out
+    /// up to `few` far pairs; `None` if that is not so or not worth trying.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn dense(
+        &mut self,
+        t: DType,
+        e: &[u8],
+        a: &[u8],
+        p: Params,
+        l: Limits,
+        max_rel: f64,
+        few: usize,
+        cells: &mut [u32; hist::SHORT],
+        ahead: &mut Ahead,
+    ) -> Option<Found> {
+        let v4 = crate::simd::v4().filter(|_| self.dense)?;
+        let kind = Kind::of(t)?;
+        let half = t == DType::F16;
+        let max_rel = below(max_rel * MARGIN);
+        let bits = dense::Bits::new(t, p, l, max_rel);
+        macro_rules! run {
+            ($n:literal, $count:literal) => {{
+                let (e, a) = (e.as_chunks().0.first_chunk()?, a.as_chunks().0.first_chunk()?);
+                let c = &mut *self;
+                v4.vectorize(dense::Dense::<$n, $count> {
+                    v4,
+                    e,
+                    a,
+                    half,
+                    bits,
+                    few,
+                    c,
+                    cells,
+                    ahead,
+                })
+            }};
+        }
+        let seen = match (t == DType::F32, self.count) {
+            (true, false) => run!(4, false),
+            (true, true) => run!(4, true),
+            (false, false) => run!(2, false),
+            (false, true) => run!(2, true),
+        };
+        let Some(seen) = seen else {
+            self.dense = false;
+            return None;
+        };
+        let parts = (1u32 << (kind.bits - 1)) as f32;
+        let within = seen.ulp as f32 / parts <= l.rtol || !seen.rel && max_rel <= l.rtol;
+        let [maybe, surely] = seen.not_close;
+        let known = self.count && maybe == surely;
+        let may = if self.count {
+            maybe != [0; 2]
+        } else {
+            !within && seen.max_abs > l.atol && far(self, l)
+        };
+        self.count = may;
+        for &i in self.cross.all() {
+            let (e, d, k) =
+                match (self.e.get(i as usize), self.d.get(i as usize), self.keys.get(i as usize)) {
+                    (Some(e), Some(d), Some(k)) => (e, d, k),
+                    _ => continue,
+                };
+            let far = e.to_bits().abs_diff((e + d).to_bits()) >> shift(t);
+            self.levels[(far | 1).ilog2() as usize & 31] += 1;
+            let k = (*k as u16).wrapping_add(hist::SHORT_FIRST as u16);
+            if let Some(n) = hist::short_level(k, kind.bits) {
+                self.levels[n & 31] -= 1;
+            }
+        }
+        Some(Found {
+            sums: seen.sums,
+            max_abs: seen.max_abs,
+            rel_count: seen.above as u64,
+            max_ulp: seen.ulp,
+            rel: seen.rel,
+            far: may,
+            not_close: known.then(|| surely.map(u64::from)),
+            close: true,
+            counted: true,
+            denormal: [0; 2],
+        })
+    }
+
+    /// One side with zeros where pairs were left out.
+    pub(crate) fn without_far(&self, t: DType, b: &[u8]) -> Vec<u8> {
+        let (mut b, size) = (b.to_vec(), t.literal_bytes());
+        for i in self.far.all().iter().map(|&i| i as usize * size) {
+            b.get_mut(i..i + size).unwrap_or_default().fill(0);
+        }
+        b
     }
 
     /// Fills the bits of all pairs.

@@ -186,7 +186,7 @@ fn pack_how<const N: usize>(
     to: Kept,
 ) -> usize {
     #[cfg(target_arch = "x86_64")]
-    if let Some(v4) = pulp::x86::V4::try_new() {
+    if let Some(v4) = crate::simd::v4() {
         return v4.vectorize(Pack512 { v4, e, a, to, few: unequal < 192 });
     }
     let _ = unequal;
