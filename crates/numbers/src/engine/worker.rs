@@ -5,8 +5,9 @@ use super::{BLOCK, Bound, Max, Options, insert};
 use crate::ahead::Ahead;
 use crate::decode::{CHUNK, Chunk, Pair, Ulps, limits, parts, values};
 use crate::hist::Table;
-use crate::kernel::{self, Params, Partial, Sums};
+use crate::kernel::{self, Params, Partial, Planes, Sums};
 use crate::near::{self, Found, Levels, Limits, Near, Screen};
+use scalify_ir::DType;
 use scalify_tensors::TensorError;
 
 /// Of a chunk with up to this number of far pairs those are set aside.
@@ -33,6 +34,9 @@ pub(super) struct Worker<'a> {
     pub(super) near: Option<Box<Near>>,
     pub(super) limits: Limits,
     pub(super) levels: Box<Levels>,
+    pub(super) planes: Box<Planes>,
+    /// Have signs been opposite, or errors beyond tolerances?
+    pub(super) spread: bool,
     pub(super) table: Table,
     pub(super) sums: Vec<(u64, Sums)>,
     pub(super) t: Partial,
@@ -66,6 +70,8 @@ impl<'a> Worker<'a> {
             near: None,
             limits: Limits::new(pair.e, p),
             levels: Box::new(Levels::new()),
+            planes: Box::new(Planes::new(pair.ulps == Ulps::Wide)),
+            spread: false,
             table: Table::new(small, near::fraction(pair.e)),
             sums: Vec::new(),
             t: Partial::default(),
@@ -398,6 +404,10 @@ impl<'a> Worker<'a> {
                 return Ok(part.sums);
             }
         }
+        #[cfg(target_arch = "x86_64")]
+        if let Some(sums) = self.wide(at, e, a, ahead) {
+            return Ok(sums);
+        }
         let finite = match self.pair.fill_floats(e, a, &mut self.c) {
             Some(finite) => finite,
             None => {
@@ -439,6 +449,19 @@ impl<'a> Worker<'a> {
             }
             ahead.part(1);
         }
+        self.largest(&part, at, n, moved);
+        let far =
+            kernel::ulp_bins(&self.c, self.pair.ulps, self.o.ulp, &mut self.bins, &mut self.over);
+        self.farthest(far, at, n, moved);
+        if let Some(b) = self.o.bound {
+            self.check_bound(b, at, n, moved)?;
+        }
+        self.take(&part);
+        Ok(part.sums)
+    }
+
+    /// Finds the places of the largest errors of a chunk.
+    fn largest(&mut self, part: &Partial, at: u64, n: usize, moved: bool) {
         let place = |all: &[u64; CHUNK], i: usize| if moved { all[i] } else { at + i as u64 };
         let least = match self.worst.last() {
             Some(w) if self.worst.len() >= self.o.worst => w.size,
@@ -463,8 +486,11 @@ impl<'a> Worker<'a> {
                 self.rel.take(Max { size: part.max_rel, at: place(&self.places, i) });
             }
         }
-        let far =
-            kernel::ulp_bins(&self.c, self.pair.ulps, self.o.ulp, &mut self.bins, &mut self.over);
+    }
+
+    /// Finds the place of the largest distance in units in the last place.
+    fn farthest(&mut self, far: u64, at: u64, n: usize, moved: bool) {
+        let place = |all: &[u64; CHUNK], i: usize| if moved { all[i] } else { at + i as u64 };
         if far > self.ulp.size || moved && far > 0 && far == self.ulp.size {
             let is = |i: &usize| match self.pair.ulps {
                 Ulps::Narrow => self.c.u[*i] as u64 == far,
@@ -474,9 +500,10 @@ impl<'a> Worker<'a> {
                 self.ulp.take(Max { size: far, at: place(&self.places, i) });
             }
         }
-        if let Some(b) = self.o.bound {
-            self.check_bound(b, at, n, moved)?;
-        }
+    }
+
+    /// Takes what is known of a chunk but for sums and places.
+    fn take(&mut self, part: &Partial) {
         self.t.max_abs = self.t.max_abs.max(part.max_abs);
         self.t.rel_count += part.rel_count;
         self.t.sign_flips += part.sign_flips;
@@ -485,7 +512,96 @@ impl<'a> Worker<'a> {
         self.t.not_xla += part.not_xla;
         self.s.e.denormal += part.denormal_e;
         self.s.a.denormal += part.denormal_a;
-        Ok(part.sums)
+    }
+
+    /// A full chunk of floats of one type, all finite.
+    #[cfg(target_arch = "x86_64")]
+    fn wide(&mut self, at: u64, e: &[u8], a: &[u8], ahead: &mut Ahead) -> Option<Sums> {
+        let t = self.pair.e;
+        let v4 = crate::simd::v4()?;
+        let float = matches!(t, DType::F32 | DType::F64 | DType::Bf16 | DType::F16);
+        if !float || t != self.pair.a || e.len() != CHUNK * t.literal_bytes() {
+            return None;
+        }
+        if !(self.p.atol >= 0.0 && self.p.rtol >= 0.0)
+            || self.o.bound.is_some()
+            || !self.o.ulp.wrapping_add(1).is_power_of_two()
+        {
+            return None;
+        }
+        let cells = self.table.cells()?;
+        let (p, known) = (self.p, self.rel.size);
+        let (keys, planes) = (&mut self.c.keys, &mut *self.planes);
+        macro_rules! run {
+            ($n:literal, $far:literal) => {{
+                let (e, a) = (e.as_chunks().0.first_chunk()?, a.as_chunks().0.first_chunk()?);
+                v4.vectorize(kernel::Wide::<$n, $far> {
+                    v4,
+                    t,
+                    e,
+                    a,
+                    p,
+                    known,
+                    cells,
+                    keys,
+                    planes,
+                    ahead,
+                })
+            }};
+        }
+        let mut seen = None;
+        if !self.spread {
+            seen = match t.literal_bytes() {
+                2 => run!(2, false),
+                4 => run!(4, false),
+                _ => run!(8, false),
+            };
+        }
+        if seen.is_none() {
+            self.spread = true;
+            seen = match t.literal_bytes() {
+                2 => run!(2, true),
+                4 => run!(4, true),
+                _ => run!(8, true),
+            };
+        }
+        let seen = seen?;
+        self.table.counted(CHUNK);
+        self.s.finite += CHUNK as u64;
+        let mut part = Partial {
+            sums: seen.sums,
+            max_abs: seen.max_abs,
+            rel_count: seen.rel_count,
+            sign_flips: seen.sign_flips,
+            zero_signs: seen.zero_signs,
+            denormal_e: seen.denormal[0],
+            denormal_a: seen.denormal[1],
+            ..Partial::default()
+        };
+        let least = match self.worst.last() {
+            Some(w) if self.worst.len() >= self.o.worst => w.size,
+            _ => 0.0,
+        };
+        // The largest relative error tells that no error is beyond.
+        let within = !seen.rel && known <= self.p.rtol * (1.0 - f64::EPSILON * 8.0);
+        let close = match seen.not_close {
+            Some([close, xla, maybe]) if xla == maybe => Some([close, xla]),
+            None if within || seen.max_abs <= self.p.atol => Some([0, 0]),
+            _ => None,
+        };
+        if close.is_none() || seen.rel || seen.ulp > self.ulp.size || seen.max_abs > least {
+            self.pair.fill_floats(e, a, &mut self.c);
+            if seen.rel {
+                part.max_rel = kernel::max_rel(&self.c, self.p.atol);
+            }
+            self.largest(&part, at, CHUNK, false);
+            self.farthest(seen.ulp, at, CHUNK, false);
+        }
+        let [close, xla] = close.unwrap_or_else(|| kernel::not_close(&self.c, self.p, false));
+        (part.not_allclose, part.not_xla) = (close, xla);
+        self.spread = seen.sign_flips + seen.zero_signs + close + xla > 0;
+        self.take(&part);
+        Some(part.sums)
     }
 
     fn check_bound(&mut self, b: Bound, at: u64, n: usize, moved: bool) -> Result<(), TensorError> {

@@ -44,7 +44,7 @@ pub(super) fn sum(x: &[f64; CHUNK], y: &[f64; CHUNK], f: impl Fn(f64, f64) -> f6
     total(acc)
 }
 
-fn total<const N: usize>(v: [f64; N]) -> f64 {
+pub(super) fn total<const N: usize>(v: [f64; N]) -> f64 {
     v.iter().fold(0.0, |a, b| a + b)
 }
 
