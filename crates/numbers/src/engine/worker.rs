@@ -6,7 +6,7 @@ use crate::ahead::Ahead;
 use crate::decode::{CHUNK, Chunk, Pair, Ulps, limits, parts, values};
 use crate::hist::Table;
 use crate::kernel::{self, Params, Partial, Planes, Sums};
-use crate::near::{self, Found, Levels, Limits, Near, Screen};
+use crate::near::{self, Found, Levels, Limits, Near, Screen, Way};
 use scalify_ir::DType;
 use scalify_tensors::TensorError;
 
@@ -132,18 +132,22 @@ impl<'a> Worker<'a> {
             && self.p.rtol >= 0.0
     }
 
-    /// Handles full chunks of which most pairs differ, but by little, and sets
-    /// aside the others.
+    /// Handles full chunks whose values are near one another as the last one was
+    /// handled, and sets aside far pairs.
     #[cfg(target_arch = "x86_64")]
-    fn dense(&mut self, at: u64, e: &[u8], a: &[u8], ahead: &mut Ahead) -> Option<Sums> {
+    fn direct(&mut self, at: u64, e: &[u8], a: &[u8], ahead: &mut Ahead) -> Option<Sums> {
         if !self.may_be_near(e) {
             return None;
         }
         let t = self.pair.e;
-        let cells = self.table.short_cells()?;
         let mut c = self.near.take().unwrap_or_else(Near::new);
         let few = FEW as usize;
-        let found = c.dense(t, e, a, self.p, self.limits, self.rel.size, few, cells, ahead);
+        let (p, l, rel) = (self.p, self.limits, self.rel.size);
+        let found = match (c.way, self.table.short_cells()) {
+            (Way::Dense, Some(cells)) => c.dense(t, e, a, p, l, rel, few, cells, ahead),
+            (Way::Sparse, _) => c.sparse(t, e, a, p, l, rel, ahead),
+            _ => None,
+        };
         if let Some(found) = found {
             let size = t.literal_bytes();
             let gone = c.far.all();
@@ -156,7 +160,9 @@ impl<'a> Worker<'a> {
             let gone = gone.len() as u64;
             self.s.finite += CHUNK as u64 - gone;
             self.t.rel_count += found.rel_count;
-            self.table.counted(CHUNK);
+            if found.counted {
+                self.table.counted(CHUNK);
+            }
             // In their places were pairs of zeros.
             self.table.remove_zeros(gone);
             self.near_pairs(at, e, a, &c, found, ahead);
@@ -279,7 +285,7 @@ impl<'a> Worker<'a> {
         // Most of two runs of one program is bitwise equal.
         let equal = e == a;
         #[cfg(target_arch = "x86_64")]
-        if !equal && let Some(sums) = self.dense(at, e, a, ahead) {
+        if !equal && let Some(sums) = self.direct(at, e, a, ahead) {
             return Ok(sums);
         }
         if let Some(sums) = self.near(at, e, a, equal, ahead) {
@@ -312,6 +318,7 @@ impl<'a> Worker<'a> {
             return Ok(None);
         }
         self.special(at, e, a, &found);
+        let special = found.special > 0;
         if found.special == CHUNK as u64 {
             return Ok(Some(Sums::default()));
         }
@@ -334,6 +341,9 @@ impl<'a> Worker<'a> {
             None => self.far(at, &x, &y, CHUNK, equal, ahead),
         };
         self.rest = [x, y];
+        if let (true, Some(c)) = (special, &mut self.near) {
+            c.way = Way::Look;
+        }
         // In their places were pairs of zeros.
         self.s.finite -= gone;
         self.table.remove_zeros(gone);

@@ -15,6 +15,8 @@ mod load;
 mod pack;
 mod places;
 mod screen;
+#[cfg(target_arch = "x86_64")]
+mod sparse;
 mod squares;
 mod sums;
 
@@ -74,10 +76,21 @@ pub(crate) struct Near {
     /// exponents differ.
     pub(crate) far: Places,
     cross: Places,
-    /// Is [`Near::dense`] worth trying, and with counts of errors beyond
-    /// tolerances? Both only matter for speed.
-    dense: bool,
+    /// Which way is worth trying first, and are errors beyond tolerances
+    /// counted on it? Both only matter for speed.
+    pub(crate) way: Way,
     count: bool,
+}
+
+/// How chunks are handled without a look at them first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    /// [`Near::dense`].
+    Dense,
+    /// [`Near::sparse`].
+    Sparse,
+    /// Not at all.
+    Look,
 }
 
 /// What decides how a chunk is handled.
@@ -236,7 +249,7 @@ impl Near {
             levels: [0; 32],
             far: Places::new(),
             cross: Places::new(),
-            dense: true,
+            way: Way::Dense,
             count: false,
         })
     }
@@ -290,7 +303,9 @@ impl Near {
         let parts = (1u32 << (kind.bits - 1)) as f32;
         let within = close && look.ulp as f32 / parts <= l.rtol;
         let sparse = close && look.unequal <= SPARSE;
-        self.dense = close && !sparse;
+        if close {
+            self.way = if sparse { Way::Sparse } else { Way::Dense };
+        }
         self.far.clear();
         let mut whole = 0.0;
         if sparse {
@@ -324,31 +339,111 @@ impl Near {
         };
         ahead.part(8);
         let masked = load::value(t, look.min) <= l.above;
+        let mut found = self.rest(look, most, p, l, close, masked, within, whole);
+        ahead.part(8);
+        if !close {
+            load::levels(self);
+            found.denormal = denormal(self);
+        } else if look.differ & kind.infinity != 0 {
+            if !self.sparse {
+                self.spread(e, a);
+            }
+            self.crossings(&kind);
+        }
+        Some(found)
+    }
+
+    /// What is left to measure once the pairs held have values. `whole` is the
+    /// sum of the squares of expected values if only some are held.
+    fn rest(
+        &mut self,
+        look: Look,
+        most: load::Most,
+        p: Params,
+        l: Limits,
+        close: bool,
+        masked: bool,
+        within: bool,
+        whole: f64,
+    ) -> Found {
         let mut found = Found {
             sums: sums::sums_of(self, p.atol, masked, close),
             max_abs: most.abs,
+            rel_count: look.above as u64,
             rel: most.rel,
             far: !within && most.abs > l.atol && far(self, l),
             max_ulp: look.ulp,
             close,
             ..Found::default()
         };
-        ahead.part(8);
-        found.rel_count = look.above as u64;
-        if sparse {
+        if self.sparse {
             let s = &mut found.sums;
             s.e2 = whole;
             s.a2 += s.e2;
             s.ea += s.e2;
         }
-        if !close {
-            load::levels(self);
-            found.denormal = denormal(self);
-        } else if look.differ & kind.infinity != 0 {
-            if !sparse {
-                self.spread(e, a);
-            }
-            self.crossings(&kind);
+        found
+    }
+
+    /// The same as [`Near::run`], with one pass over most pairs, for chunks of
+    /// which most pairs are equal; `None` if that is not so or not worth trying.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn sparse(
+        &mut self,
+        t: DType,
+        e: &[u8],
+        a: &[u8],
+        p: Params,
+        l: Limits,
+        max_rel: f64,
+        ahead: &mut Ahead,
+    ) -> Option<Found> {
+        let v4 = crate::simd::v4().filter(|_| self.way == Way::Sparse)?;
+        self.way = Way::Look;
+        let kind = &Kind::of(t)?;
+        let half = t == DType::F16;
+        let index = &mut self.index;
+        macro_rules! run {
+            ($n:literal, $half:literal) => {{
+                let (e, a) = (e.as_chunks().0.first_chunk()?, a.as_chunks().0.first_chunk()?);
+                let limits = l;
+                let seen = v4.vectorize(sparse::Sparse::<$n, $half> {
+                    v4,
+                    e,
+                    a,
+                    kind,
+                    limits,
+                    index,
+                    ahead,
+                })?;
+                pack::fetch(e, a, seen.unequal, kind.one, self);
+                seen
+            }};
+        }
+        let seen = match t {
+            DType::F32 => run!(4, false),
+            DType::F16 => run!(2, true),
+            _ => run!(2, false),
+        };
+        let mut look = load::look_held(self, kind.sign);
+        let tiny = if half { (1 << kind.bits) - 1 } else { kind.least };
+        if look.hi >= kind.infinity
+            || look.lo < tiny
+            || look.ulp >> kind.bits != 0
+            || look.differ & kind.sign != 0
+        {
+            return None;
+        }
+        self.way = Way::Sparse;
+        self.far.clear();
+        look.above = seen.above;
+        let parts = (1u32 << (kind.bits - 1)) as f32;
+        let within = look.ulp as f32 / parts <= l.rtol;
+        let most = load::values(t, self, true, below(max_rel * MARGIN));
+        let masked = (seen.above as usize) < CHUNK;
+        let found = self.rest(look, most, p, l, true, masked, within, seen.squares);
+        if look.differ & kind.infinity != 0 {
+            self.crossings(kind);
         }
         Some(found)
     }
@@ -368,7 +463,7 @@ impl Near {
         cells: &mut [u32; hist::SHORT],
         ahead: &mut Ahead,
     ) -> Option<Found> {
-        let v4 = crate::simd::v4().filter(|_| self.dense)?;
+        let v4 = crate::simd::v4().filter(|_| self.way == Way::Dense)?;
         let kind = Kind::of(t)?;
         let half = t == DType::F16;
         let max_rel = below(max_rel * MARGIN);
@@ -397,7 +492,7 @@ impl Near {
             (false, true) => run!(2, true),
         };
         let Some(seen) = seen else {
-            self.dense = false;
+            self.way = Way::Look;
             return None;
         };
         let parts = (1u32 << (kind.bits - 1)) as f32;

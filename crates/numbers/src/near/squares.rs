@@ -7,7 +7,7 @@ use multiversion::multiversion;
 use multiversion::target::selected_target;
 use scalify_ir::DType;
 
-const LANES: usize = 32;
+pub(super) const LANES: usize = 32;
 
 /// Squares are exact in `f64`, so that it makes no difference whether
 /// multiplications are fused.
