@@ -5,7 +5,6 @@ use crate::ahead::Ahead;
 use crate::decode::{Pair, Ulps, limits, table};
 use crate::engine::{Gathered, Max, Options, insert};
 use crate::kernel::Sums;
-use multiversion::multiversion;
 use std::collections::BTreeMap;
 
 /// Different pairs.
@@ -32,14 +31,17 @@ const STEP: usize = 4096;
 /// Pairs handled at a time.
 const GROUP: usize = 64;
 
+/// Up to this number of unequal pairs in a group those are counted one by one.
+const SOME: u32 = 12;
+
 /// Counts of one worker. Neighbours are counted apart: equal pairs in a row
 /// would wait for one another.
 pub(crate) struct Bytes {
-    /// Of groups in which all pairs are equal, by value.
+    /// Equal pairs of groups in which most are, by value.
     same: Box<[[u32; 256]; 8]>,
     /// Are both sides of one type?
     same_type: bool,
-    /// Of other groups.
+    /// Others.
     counts: Box<[[u32; PAIRS]; 2]>,
     /// What did not fit into them.
     more: BTreeMap<u16, u64>,
@@ -62,11 +64,39 @@ pub(crate) struct Kind {
 /// Which of the pairs differ.
 #[inline(always)]
 fn unequal(e: &[u8; GROUP], a: &[u8; GROUP]) -> u64 {
+    if e == a {
+        return 0;
+    }
     let mut mask = 0;
     for i in 0..GROUP {
         mask |= ((e[i] != a[i]) as u64) << i;
     }
     mask
+}
+
+/// [`count`] with instructions chosen by hand.
+#[cfg(target_arch = "x86_64")]
+struct Count512<'a, 'b> {
+    v4: pulp::x86::V4,
+    b: &'a mut Bytes,
+    at: u64,
+    e: &'a [u8],
+    a: &'a [u8],
+    ahead: &'a mut Ahead<'b>,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl pulp::NullaryFnOnce for Count512<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let w = self.v4.avx512bw;
+        let unequal = |e: &[u8; GROUP], a: &[u8; GROUP]| {
+            w._mm512_cmpneq_epi8_mask(pulp::cast(*e), pulp::cast(*a))
+        };
+        count(self.b, self.at, self.e, self.a, self.ahead, unequal);
+    }
 }
 
 /// Positions of pairs that have not been met often.
@@ -77,31 +107,44 @@ struct First<'a> {
 
 impl First<'_> {
     #[inline(always)]
-    fn add(&mut self, counts: &[[u32; PAIRS]; 2], at: u64, codes: &[u16; GROUP], mut which: u64) {
-        while which != 0 {
-            let i = which.trailing_zeros() as usize % GROUP;
-            which &= which - 1;
-            let code = codes[i];
-            if counts[i % 2][code as usize] < self.keep {
-                self.list.push((code, at + i as u64));
-            }
+    fn add(&mut self, counts: &[[u32; PAIRS]; 2], at: u64, code: u16, side: usize) {
+        if counts[side][code as usize] < self.keep {
+            self.list.push((code, at));
         }
     }
 }
 
 /// Counts up to [`STEP`] pairs.
-#[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq+avx512bw", "x86_64+avx2"))]
-fn count(b: &mut Bytes, at: u64, e: &[u8], a: &[u8], ahead: &mut Ahead) {
+#[inline(always)]
+fn count(
+    b: &mut Bytes,
+    at: u64,
+    e: &[u8],
+    a: &[u8],
+    ahead: &mut Ahead,
+    unequal: impl Fn(&[u8; GROUP], &[u8; GROUP]) -> u64,
+) {
     let ((eg, er), (ag, ar)) = (e.as_chunks::<GROUP>(), a.as_chunks::<GROUP>());
     let (same, counts, same_type) = (&mut *b.same, &mut *b.counts, b.same_type);
     let mut first = First { list: &mut b.first, keep: b.keep };
     for (g, (e, a)) in eg.iter().zip(ag).enumerate() {
         ahead.part(STEP / GROUP);
-        if same_type && e == a {
+        let here = at + (g * GROUP) as u64;
+        // Equal pairs of one type have no error, nor do they mismatch.
+        let mut which = if same_type { unequal(e, a) } else { u64::MAX };
+        if which.count_ones() <= SOME {
             for e in e.as_chunks::<8>().0 {
                 for (n, &x) in same.iter_mut().zip(e) {
-                    n[x as usize] += 1;
+                    n[x as usize] = n[x as usize].wrapping_add(1);
                 }
+            }
+            while which != 0 {
+                let i = which.trailing_zeros() as usize % GROUP;
+                which &= which - 1;
+                let (e, code) = (e[i] as usize, code(e[i], a[i]));
+                same[i % 8][e] = same[i % 8][e].wrapping_sub(1);
+                first.add(counts, here + i as u64, code, i % 2);
+                counts[i % 2][code as usize] += 1;
             }
             continue;
         }
@@ -109,9 +152,11 @@ fn count(b: &mut Bytes, at: u64, e: &[u8], a: &[u8], ahead: &mut Ahead) {
         for i in 0..GROUP {
             codes[i] = code(e[i], a[i]);
         }
-        // Equal pairs of one type have no error, nor do they mismatch.
-        let which = if same_type { unequal(e, a) } else { u64::MAX };
-        first.add(counts, at + (g * GROUP) as u64, &codes, which);
+        while which != 0 {
+            let i = which.trailing_zeros() as usize % GROUP;
+            which &= which - 1;
+            first.add(counts, here + i as u64, codes[i], i % 2);
+        }
         let [even, odd] = &mut *counts;
         for [x, y] in codes.as_chunks::<2>().0 {
             even[*x as usize] += 1;
@@ -120,10 +165,9 @@ fn count(b: &mut Bytes, at: u64, e: &[u8], a: &[u8], ahead: &mut Ahead) {
     }
     let from = at + (eg.len() * GROUP) as u64;
     for (i, (&x, &y)) in er.iter().zip(ar).enumerate() {
-        let mut codes = [0; GROUP];
-        codes[0] = code(x, y);
-        first.add(counts, from + i as u64, &codes, 1);
-        counts[0][codes[0] as usize] += 1;
+        let code = code(x, y);
+        first.add(counts, from + i as u64, code, 0);
+        counts[0][code as usize] += 1;
     }
 }
 
@@ -159,7 +203,13 @@ impl Bytes {
                     a.get(next(a)).unwrap_or_default(),
                 );
             }
-            count(self, at + (c * STEP) as u64, x, y, &mut ahead);
+            let (at, e, a, ahead) = (at + (c * STEP) as u64, x, y, &mut ahead);
+            #[cfg(target_arch = "x86_64")]
+            if let Some(v4) = crate::simd::v4() {
+                v4.vectorize(Count512 { v4, b: self, at, e, a, ahead });
+                continue;
+            }
+            count(self, at, e, a, ahead, unequal);
         }
         self.held += e.len() as u64;
         if self.held > u32::MAX as u64 / 2 {

@@ -295,6 +295,7 @@ impl Near {
             || look.ulp >> kind.bits != 0
             || look.differ & kind.sign != 0
         {
+            self.way = Way::Look;
             return None;
         }
         // Without denormals of `f16`, errors are at most one part in `2^bits`
@@ -399,7 +400,6 @@ impl Near {
         ahead: &mut Ahead,
     ) -> Option<Found> {
         let v4 = crate::simd::v4().filter(|_| self.way == Way::Sparse)?;
-        self.way = Way::Look;
         let kind = &Kind::of(t)?;
         let half = t == DType::F16;
         let index = &mut self.index;
@@ -434,7 +434,6 @@ impl Near {
         {
             return None;
         }
-        self.way = Way::Sparse;
         self.far.clear();
         look.above = seen.above;
         let parts = (1u32 << (kind.bits - 1)) as f32;
@@ -491,10 +490,7 @@ impl Near {
             (false, false) => run!(2, false),
             (false, true) => run!(2, true),
         };
-        let Some(seen) = seen else {
-            self.way = Way::Look;
-            return None;
-        };
+        let seen = seen?;
         let parts = (1u32 << (kind.bits - 1)) as f32;
         let within = seen.ulp as f32 / parts <= l.rtol || !seen.rel && max_rel <= l.rtol;
         let [maybe, surely] = seen.not_close;
