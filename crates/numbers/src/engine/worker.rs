@@ -37,6 +37,8 @@ pub(super) struct Worker<'a> {
     pub(super) planes: Box<Planes>,
     /// Have signs been opposite, or errors beyond tolerances?
     pub(super) spread: bool,
+    /// Were many pairs of the last chunk far?
+    pub(super) scattered: bool,
     pub(super) table: Table,
     pub(super) sums: Vec<(u64, Sums)>,
     pub(super) t: Partial,
@@ -72,6 +74,7 @@ impl<'a> Worker<'a> {
             levels: Box::new(Levels::new()),
             planes: Box::new(Planes::new(pair.ulps == Ulps::Wide)),
             spread: false,
+            scattered: false,
             table: Table::new(small, near::fraction(pair.e)),
             sums: Vec::new(),
             t: Partial::default(),
@@ -143,11 +146,13 @@ impl<'a> Worker<'a> {
         let mut c = self.near.take().unwrap_or_else(Near::new);
         let few = FEW as usize;
         let (p, l, rel) = (self.p, self.limits, self.rel.size);
-        let found = match (c.way, self.table.short_cells()) {
-            (Way::Dense, Some(cells)) => c.dense(t, e, a, p, l, rel, few, cells, ahead),
-            (Way::Sparse, _) => c.sparse(t, e, a, p, l, rel, ahead),
-            _ => None,
-        };
+        let mut found = None;
+        if c.way == Way::Sparse {
+            found = c.sparse(t, e, a, p, l, rel, ahead);
+        }
+        if let (None, true, Some(cells)) = (found, c.way != Way::Look, self.table.short_cells()) {
+            found = c.dense(t, e, a, p, l, rel, few, cells, ahead);
+        }
         if let Some(found) = found {
             let size = t.literal_bytes();
             let gone = c.far.all();
@@ -288,6 +293,13 @@ impl<'a> Worker<'a> {
         if !equal && let Some(sums) = self.direct(at, e, a, ahead) {
             return Ok(sums);
         }
+        if std::mem::take(&mut self.scattered) && !equal && self.may_be_near(e) {
+            let found = near::screen(self.pair.e, e, a, &mut self.marks);
+            if found.is_some_and(|s| s.special == 0 && s.far > FEW) {
+                self.scattered = true;
+                return self.far(at, e, a, n, equal, ahead);
+            }
+        }
         if let Some(sums) = self.near(at, e, a, equal, ahead) {
             return Ok(sums);
         }
@@ -313,6 +325,7 @@ impl<'a> Worker<'a> {
         let Some(found) = near::screen(t, e, a, &mut self.marks) else { return Ok(None) };
         ahead.part(2);
         let few = found.far <= FEW;
+        self.scattered = !few && found.special == 0;
         let gone = found.special + if few { found.far } else { 0 };
         if gone == 0 {
             return Ok(None);

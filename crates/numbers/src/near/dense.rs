@@ -164,10 +164,12 @@ impl<const N: usize, const COUNT: bool> Dense<'_, '_, N, COUNT> {
 }
 
 impl<const N: usize, const COUNT: bool> pulp::NullaryFnOnce for Dense<'_, '_, N, COUNT> {
-    type Output = Option<Seen>;
+    type Output = Result<Seen, bool>;
 
+    /// An error if pairs are not finite, or too many are far, or (true) few
+    /// differ.
     #[inline(always)]
-    fn call(mut self) -> Option<Seen> {
+    fn call(mut self) -> Result<Seen, bool> {
         let (f, w) = (self.v4.avx512f, self.v4.avx512bw);
         let b = self.bits;
         let all = |x: u32| f._mm512_set1_epi32(x as i32);
@@ -207,13 +209,16 @@ impl<const N: usize, const COUNT: bool> pulp::NullaryFnOnce for Dense<'_, '_, N,
                 let both = f._mm512_xor_si512(e, a);
                 let good = f._mm512_mask_testn_epi32_mask(good, both, exponent);
                 let mut x = x;
+                // Without those that have no relative error.
+                let mut own = x;
                 if good != u16::MAX {
                     let Some((e1, a1, m)) = self.odd(at, e, a) else {
                         self.undo((from + j * STEP / 16).saturating_sub(STEP / 2));
-                        return None;
+                        return Err(false);
                     };
                     (e, a, small[j]) = (e1, a1, m);
                     x = f._mm512_and_si512(e, abs);
+                    own = f._mm512_mask_mov_epi32(x, m, all(INFINITY));
                     far = f._mm512_abs_epi32(f._mm512_sub_epi32(e, a));
                 }
                 ulp = f._mm512_max_epu32(ulp, far);
@@ -221,7 +226,7 @@ impl<const N: usize, const COUNT: bool> pulp::NullaryFnOnce for Dense<'_, '_, N,
                 let size = f._mm512_and_si512(d, abs);
                 most = f._mm512_max_epi32(most, size);
                 // The bits of what is above zero, and only those, are.
-                let over = f._mm512_fnmadd_ps(known, cast(x), cast(size));
+                let over = f._mm512_fnmadd_ps(known, cast(own), cast(size));
                 rel = f._mm512_max_epi32(rel, cast(over));
                 let nonzero = f._mm512_test_epi32_mask(size, size);
                 unequal = f._mm512_mask_add_epi32(unequal, nonzero, unequal, one);
@@ -309,7 +314,7 @@ impl<const N: usize, const COUNT: bool> pulp::NullaryFnOnce for Dense<'_, '_, N,
         let unequal: u32 = each(unequal).sum();
         if unequal <= super::SPARSE {
             self.undo(CHUNK);
-            return None;
+            return Err(true);
         }
         self.c.held = CHUNK;
         self.c.sparse = false;
@@ -321,7 +326,7 @@ impl<const N: usize, const COUNT: bool> pulp::NullaryFnOnce for Dense<'_, '_, N,
             ed: cast(ed),
             rel: cast(rels),
         };
-        Some(Seen {
+        Ok(Seen {
             sums: lanes.sums(true),
             max_abs: f32::from_bits(each(most).fold(0, u32::max)),
             ulp: each(ulp).fold(0, u32::max) >> self.bits.shift,

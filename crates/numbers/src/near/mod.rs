@@ -47,6 +47,10 @@ const PART: usize = 128;
 /// Of chunks with up to this number of unequal pairs only those are kept.
 const SPARSE: u32 = 2 * PART as u32;
 
+/// So often in a row chunks may have more before those are tried first of which
+/// most pairs differ.
+const MANY: u8 = 3;
+
 /// Arrays of a chunk.
 pub(crate) struct Near {
     /// Bits without signs of the pairs held.
@@ -80,9 +84,11 @@ pub(crate) struct Near {
     /// counted on it? Both only matter for speed.
     pub(crate) way: Way,
     count: bool,
+    /// How often in a row too many pairs differed for [`Way::Sparse`].
+    many: u8,
 }
 
-/// How chunks are handled without a look at them first.
+/// How chunks are handled at first, without a look at them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
     /// [`Near::dense`].
@@ -251,6 +257,7 @@ impl Near {
             cross: Places::new(),
             way: Way::Dense,
             count: false,
+            many: 0,
         })
     }
 
@@ -407,7 +414,7 @@ impl Near {
             ($n:literal, $half:literal) => {{
                 let (e, a) = (e.as_chunks().0.first_chunk()?, a.as_chunks().0.first_chunk()?);
                 let limits = l;
-                let seen = v4.vectorize(sparse::Sparse::<$n, $half> {
+                let seen = match v4.vectorize(sparse::Sparse::<$n, $half> {
                     v4,
                     e,
                     a,
@@ -415,7 +422,17 @@ impl Near {
                     limits,
                     index,
                     ahead,
-                })?;
+                }) {
+                    Ok(seen) => seen,
+                    Err(many) => {
+                        self.many = if many { self.many + 1 } else { 0 };
+                        if self.many > MANY {
+                            (self.way, self.many) = (Way::Dense, 1);
+                        }
+                        return None;
+                    }
+                };
+                self.many = 0;
                 pack::fetch(e, a, seen.unequal, kind.one, self);
                 seen
             }};
@@ -462,7 +479,7 @@ impl Near {
         cells: &mut [u32; hist::SHORT],
         ahead: &mut Ahead,
     ) -> Option<Found> {
-        let v4 = crate::simd::v4().filter(|_| self.way == Way::Dense)?;
+        let v4 = crate::simd::v4().filter(|_| self.way == Way::Dense || self.many > 0)?;
         let kind = Kind::of(t)?;
         let half = t == DType::F16;
         let max_rel = below(max_rel * MARGIN);
@@ -490,8 +507,17 @@ impl Near {
             (false, false) => run!(2, false),
             (false, true) => run!(2, true),
         };
-        let seen = seen?;
+        let seen = match seen {
+            Ok(seen) => seen,
+            Err(few) => {
+                if few {
+                    self.way = Way::Sparse;
+                }
+                return None;
+            }
+        };
         let parts = (1u32 << (kind.bits - 1)) as f32;
+        // Errors of values that have no relative error are below `atol`.
         let within = seen.ulp as f32 / parts <= l.rtol || !seen.rel && max_rel <= l.rtol;
         let [maybe, surely] = seen.not_close;
         let known = self.count && maybe == surely;

@@ -75,12 +75,12 @@ impl<const N: usize, const HALF: bool> Sparse<'_, '_, N, HALF> {
 }
 
 impl<const N: usize, const HALF: bool> pulp::NullaryFnOnce for Sparse<'_, '_, N, HALF> {
-    type Output = Option<Seen>;
+    type Output = Result<Seen, bool>;
 
-    /// `None` if values are not finite, or almost denormal, or too many pairs
-    /// differ.
+    /// An error if values are not finite, or almost denormal, or (true) too many
+    /// pairs differ.
     #[inline(always)]
-    fn call(self) -> Option<Seen> {
+    fn call(self) -> Result<Seen, bool> {
         let f = self.v4.avx512f;
         let k = self.kind;
         // Bits up to this one are those of zero or of values that are not near.
@@ -96,12 +96,12 @@ impl<const N: usize, const HALF: bool> pulp::NullaryFnOnce for Sparse<'_, '_, N,
             if self.test(e, tiny + 1, k.infinity) != u64::MAX
                 && self.test(e, 0, 1) | self.test(e, tiny + 1, k.infinity) != u64::MAX
             {
-                return None;
+                return Err(false);
             }
             above += self.test(e, over, k.infinity).count_ones();
             let word = self.unequal(e, a);
             if n + word.count_ones() as usize > SPARSE as usize {
-                return None;
+                return Err(true);
             }
             for g in 0..WORD / 16 {
                 let some = (word >> (16 * g)) as u16;
@@ -130,7 +130,7 @@ impl<const N: usize, const HALF: bool> pulp::NullaryFnOnce for Sparse<'_, '_, N,
                 }
             }
         }
-        Some(Seen {
+        Ok(Seen {
             squares: sums::fold(cast::<_, [f64; LANES]>(acc), |a, b| a + b),
             above,
             unequal: n,
