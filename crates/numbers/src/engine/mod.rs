@@ -1,6 +1,8 @@
 //! One pass over a pair of tensors, in blocks, by several workers.
 
 mod gather;
+#[cfg(target_arch = "x86_64")]
+mod whole;
 mod worker;
 
 use crate::bytes::{self, Bytes};
