@@ -31,6 +31,8 @@ pub(crate) mod tests {
         /// Errors of this size.
         Absolute(f64),
         Unrelated,
+        /// Errors of one, of values that are tiny, of the same sign.
+        Grown,
         /// Bits at random, of which one in so many differs.
         Bits(u64),
     }
@@ -61,6 +63,11 @@ pub(crate) mod tests {
                 Kind::Noise(d) => x * (1.0 + d * real()),
                 Kind::Absolute(d) => x + d * real(),
                 Kind::Unrelated => real() * 2f64.powf(real() * octaves),
+                Kind::Grown => {
+                    e.extend(encode(t, x.abs() * 1e-4));
+                    a.extend(encode(t, x.abs() * 1e-4 + real().abs()));
+                    continue;
+                }
                 Kind::Bits(of) => {
                     let x = next().to_le_bytes();
                     let y = if next() % of == 0 { next().to_le_bytes() } else { x };
@@ -89,6 +96,7 @@ pub(crate) mod tests {
             Kind::Absolute(1e-3),
             Kind::Absolute(1e-1),
             Kind::Unrelated,
+            Kind::Grown,
             Kind::Bits(1),
             Kind::Bits(50),
         ];

@@ -121,8 +121,10 @@ impl Worker<'_> {
             Some(w) if self.worst.len() >= self.o.worst => w.size,
             _ => 0.0,
         };
-        // The largest relative error tells that no error is beyond.
-        let within = !seen.rel && known <= self.p.rtol * (1.0 - f64::EPSILON * 8.0);
+        // If all have a relative error, the largest tells that none is beyond.
+        let within = !seen.rel
+            && seen.rel_count == CHUNK as u64
+            && known <= self.p.rtol * (1.0 - f64::EPSILON * 8.0);
         let close = match seen.not_close {
             Some([close, xla, maybe]) if xla == maybe => Some([close, xla]),
             None if within || seen.max_abs <= self.p.atol => Some([0, 0]),
@@ -138,7 +140,7 @@ impl Worker<'_> {
         }
         let [close, xla] = close.unwrap_or_else(|| kernel::not_close(&self.c, self.p, false));
         (part.not_allclose, part.not_xla) = (close, xla);
-        self.spread = seen.sign_flips + seen.zero_signs + close + xla > 0;
+        self.spread = !within || seen.sign_flips + seen.zero_signs + close + xla > 0;
         self.take(&part);
         Some(part.sums)
     }
