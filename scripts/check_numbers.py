@@ -267,6 +267,13 @@ def cases():
         y = x.copy()
         y[rng.random(x.shape) < 0.02] = d.type(1.0)
         yield f"{name}/few", x, y
+        # More than one block of pairs of one kind each.
+        x = rng.normal(size=(3, 23333))
+        n = rng.normal(size=x.shape)
+        x = x.astype(d)
+        for kind, z in (("close", wide(x) * (1 + 1e-3 * n)), ("closer", wide(x) * (1 + 1e-5 * n)),
+                        ("absolute", wide(x) + 1e-3 * n), ("unrelated", n)):
+            yield f"{name}/{kind}", x, z.astype(d)
     # So many that pairs are counted.
     for name in ("int8", "float8_e4m3fn"):
         x = random_bits(dtype(name), (3, 350003))

@@ -2,7 +2,7 @@
 //! so that all metrics follow from how often each occurs.
 
 use crate::ahead::Ahead;
-use crate::decode::{CHUNK, Pair, Ulps, limits, table};
+use crate::decode::{Pair, Ulps, limits, table};
 use crate::engine::{Gathered, Max, Options, insert};
 use crate::kernel::Sums;
 use std::collections::BTreeMap;
@@ -25,9 +25,23 @@ fn sides(code: u16) -> (u8, u8) {
     (e, e.wrapping_add((code >> 8) as u8))
 }
 
+/// Pairs counted between looks at what comes next.
+const STEP: usize = 4096;
+
+/// Pairs handled at a time.
+const GROUP: usize = 64;
+
+/// Up to this number of unequal pairs in a group those are counted one by one.
+const SOME: u32 = 12;
+
 /// Counts of one worker. Neighbours are counted apart: equal pairs in a row
 /// would wait for one another.
 pub(crate) struct Bytes {
+    /// Equal pairs of groups in which most are, by value.
+    same: Box<[[u32; 256]; 8]>,
+    /// Are both sides of one type?
+    same_type: bool,
+    /// Others.
     counts: Box<[[u32; PAIRS]; 2]>,
     /// What did not fit into them.
     more: BTreeMap<u16, u64>,
@@ -35,7 +49,6 @@ pub(crate) struct Bytes {
     /// How many positions are kept of each pair, and those.
     keep: u32,
     first: Vec<(u16, u64)>,
-    pairs: Box<[u16; CHUNK]>,
 }
 
 /// A kind of pair.
@@ -48,17 +61,128 @@ pub(crate) struct Kind {
     pub(crate) count: u64,
 }
 
+/// Which of the pairs differ.
+#[inline(always)]
+fn unequal(e: &[u8; GROUP], a: &[u8; GROUP]) -> u64 {
+    if e == a {
+        return 0;
+    }
+    let mut mask = 0;
+    for i in 0..GROUP {
+        mask |= ((e[i] != a[i]) as u64) << i;
+    }
+    mask
+}
+
+/// [`count`] with instructions chosen by hand.
+#[cfg(target_arch = "x86_64")]
+struct Count512<'a, 'b> {
+    v4: pulp::x86::V4,
+    b: &'a mut Bytes,
+    at: u64,
+    e: &'a [u8],
+    a: &'a [u8],
+    ahead: &'a mut Ahead<'b>,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl pulp::NullaryFnOnce for Count512<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let w = self.v4.avx512bw;
+        let unequal = |e: &[u8; GROUP], a: &[u8; GROUP]| {
+            w._mm512_cmpneq_epi8_mask(pulp::cast(*e), pulp::cast(*a))
+        };
+        count(self.b, self.at, self.e, self.a, self.ahead, unequal);
+    }
+}
+
+/// Positions of pairs that have not been met often.
+struct First<'a> {
+    list: &'a mut Vec<(u16, u64)>,
+    keep: u32,
+}
+
+impl First<'_> {
+    #[inline(always)]
+    fn add(&mut self, counts: &[[u32; PAIRS]; 2], at: u64, code: u16, side: usize) {
+        if counts[side][code as usize] < self.keep {
+            self.list.push((code, at));
+        }
+    }
+}
+
+/// Counts up to [`STEP`] pairs.
+#[inline(always)]
+fn count(
+    b: &mut Bytes,
+    at: u64,
+    e: &[u8],
+    a: &[u8],
+    ahead: &mut Ahead,
+    unequal: impl Fn(&[u8; GROUP], &[u8; GROUP]) -> u64,
+) {
+    let ((eg, er), (ag, ar)) = (e.as_chunks::<GROUP>(), a.as_chunks::<GROUP>());
+    let (same, counts, same_type) = (&mut *b.same, &mut *b.counts, b.same_type);
+    let mut first = First { list: &mut b.first, keep: b.keep };
+    for (g, (e, a)) in eg.iter().zip(ag).enumerate() {
+        ahead.part(STEP / GROUP);
+        let here = at + (g * GROUP) as u64;
+        // Equal pairs of one type have no error, nor do they mismatch.
+        let mut which = if same_type { unequal(e, a) } else { u64::MAX };
+        if which.count_ones() <= SOME {
+            for e in e.as_chunks::<8>().0 {
+                for (n, &x) in same.iter_mut().zip(e) {
+                    n[x as usize] = n[x as usize].wrapping_add(1);
+                }
+            }
+            while which != 0 {
+                let i = which.trailing_zeros() as usize % GROUP;
+                which &= which - 1;
+                let (e, code) = (e[i] as usize, code(e[i], a[i]));
+                same[i % 8][e] = same[i % 8][e].wrapping_sub(1);
+                first.add(counts, here + i as u64, code, i % 2);
+                counts[i % 2][code as usize] += 1;
+            }
+            continue;
+        }
+        let mut codes = [0u16; GROUP];
+        for i in 0..GROUP {
+            codes[i] = code(e[i], a[i]);
+        }
+        while which != 0 {
+            let i = which.trailing_zeros() as usize % GROUP;
+            which &= which - 1;
+            first.add(counts, here + i as u64, codes[i], i % 2);
+        }
+        let [even, odd] = &mut *counts;
+        for [x, y] in codes.as_chunks::<2>().0 {
+            even[*x as usize] += 1;
+            odd[*y as usize] += 1;
+        }
+    }
+    let from = at + (eg.len() * GROUP) as u64;
+    for (i, (&x, &y)) in er.iter().zip(ar).enumerate() {
+        let code = code(x, y);
+        first.add(counts, from + i as u64, code, 0);
+        counts[0][code as usize] += 1;
+    }
+}
+
 impl Bytes {
     /// `keep` is at most [`KEPT`].
-    pub(crate) fn new(keep: usize) -> Bytes {
+    pub(crate) fn new(pair: &Pair, keep: usize) -> Bytes {
         let zeros = || vec![[0u32; PAIRS]; 2].into_boxed_slice().try_into();
         Bytes {
+            same: Box::new([[0; 256]; 8]),
+            same_type: pair.e == pair.a,
             counts: zeros().unwrap_or_else(|_| Box::new([[0; PAIRS]; 2])),
             more: BTreeMap::new(),
             held: 0,
             keep: keep.min(KEPT) as u32,
             first: Vec::new(),
-            pairs: Box::new([0; CHUNK]),
         }
     }
 
@@ -70,39 +194,22 @@ impl Bytes {
 
     /// Counts pairs from position `at` on; blocks come by growing position.
     pub(crate) fn add(&mut self, at: u64, e: &[u8], a: &[u8], mapped: bool) {
-        for (c, (x, y)) in e.chunks(CHUNK).zip(a.chunks(CHUNK)).enumerate() {
-            let at = at + (c * CHUNK) as u64;
-            for ((o, &x), &y) in self.pairs.iter_mut().zip(x).zip(y) {
-                *o = code(x, y);
-            }
+        for (c, (x, y)) in e.chunks(STEP).zip(a.chunks(STEP)).enumerate() {
             let mut ahead = Ahead::default();
             if mapped {
-                let next = |b: &[u8]| b.len().min((c + 1) * CHUNK)..b.len().min((c + 2) * CHUNK);
+                let next = |b: &[u8]| b.len().min((c + 1) * STEP)..b.len().min((c + 2) * STEP);
                 ahead = Ahead::new(
                     e.get(next(e)).unwrap_or_default(),
                     a.get(next(a)).unwrap_or_default(),
                 );
             }
-            let n = x.len().min(y.len()).min(CHUNK);
-            let ([even, odd], first, keep) = (&mut *self.counts, &mut self.first, self.keep);
-            for (s, some) in self.pairs[..n].chunks(CHUNK / 8).enumerate() {
-                ahead.part(8);
-                let from = at + (s * (CHUNK / 8)) as u64;
-                for (i, two) in some.chunks(2).enumerate() {
-                    let (x, y) = (two[0], two.get(1));
-                    let n = &mut even[x as usize];
-                    if *n < keep {
-                        first.push((x, from + 2 * i as u64));
-                    }
-                    *n += 1;
-                    let Some(&y) = y else { break };
-                    let n = &mut odd[y as usize];
-                    if *n < keep {
-                        first.push((y, from + 2 * i as u64 + 1));
-                    }
-                    *n += 1;
-                }
+            let (at, e, a, ahead) = (at + (c * STEP) as u64, x, y, &mut ahead);
+            #[cfg(target_arch = "x86_64")]
+            if let Some(v4) = crate::simd::v4() {
+                v4.vectorize(Count512 { v4, b: self, at, e, a, ahead });
+                continue;
             }
+            count(self, at, e, a, ahead, unequal);
         }
         self.held += e.len() as u64;
         if self.held > u32::MAX as u64 / 2 {
@@ -111,6 +218,14 @@ impl Bytes {
     }
 
     fn spill(&mut self) {
+        for counts in self.same.iter_mut() {
+            for (x, n) in counts.iter_mut().enumerate() {
+                if *n > 0 {
+                    *self.more.entry(code(x as u8, x as u8)).or_default() += *n as u64;
+                    *n = 0;
+                }
+            }
+        }
         for counts in self.counts.iter_mut() {
             for (k, n) in counts.iter_mut().enumerate() {
                 // Those that are left say that positions are kept already.
@@ -129,7 +244,8 @@ impl Bytes {
 pub(crate) fn gather(pair: &Pair, workers: Vec<Bytes>) -> (Vec<(u16, Kind)>, Vec<(u16, u64)>) {
     let mut counts = vec![0u64; PAIRS];
     let mut first = Vec::new();
-    for w in workers {
+    for mut w in workers {
+        w.spill();
         for side in w.counts.iter() {
             counts.iter_mut().zip(side).for_each(|(n, &m)| *n += m as u64);
         }
@@ -287,11 +403,11 @@ mod tests {
 
     #[test]
     fn large_counts_are_kept() {
-        let mut b = Bytes::new(3);
+        let pair = Pair::new(DType::U8, DType::U8);
+        let mut b = Bytes::new(&pair, 3);
         b.add(0, &[1; 4000], &[2; 4000], false);
         b.spill();
         b.add(4000, &[1; 1001], &[2; 1001], false);
-        let pair = Pair::new(DType::U8, DType::U8);
         let (kinds, first) = gather(&pair, vec![b]);
         assert_eq!(kinds, [(code(1, 2), Kind { e: 1.0, a: 2.0, ulp: 1, count: 5001 })]);
         let mut at: Vec<u64> = first.iter().map(|f| f.1).collect();

@@ -102,6 +102,14 @@ pub(crate) fn short_level(k: u16, bits: u32) -> Option<usize> {
     (((k & 0xff) as u32 >> 3) + bits).checked_sub(24).map(|n| n as usize)
 }
 
+/// Cells that are counted by [`short_key`], and what [`short_key`] adds to an
+/// error's eighth of an octave and 248 times the exponent of a magnitude.
+pub(crate) const SHORT: usize = (1 << 16) + SHORT_FIRST;
+pub(crate) const SHORT_FIRST: usize = 24 << 3;
+
+/// Keys that are listed before there is a table.
+const LISTED: usize = 1 << 15;
+
 /// Counts of one worker.
 pub(crate) struct Table {
     /// Keys are listed, not counted.
@@ -121,6 +129,19 @@ pub(crate) struct Table {
     held: u64,
     sparse: BTreeMap<u32, u64>,
     zeros: u64,
+}
+
+/// Calls `f` for each count that is not zero, and sets it to zero.
+fn drain(cells: &mut [u32], mut f: impl FnMut(usize, u64)) {
+    for (i, some) in cells.chunks_mut(64).enumerate() {
+        if some.iter().fold(0, |a, &n| a | n) == 0 {
+            continue;
+        }
+        for (j, n) in some.iter_mut().enumerate().filter(|(_, n)| **n != 0) {
+            f(i * 64 + j, *n as u64);
+            *n = 0;
+        }
+    }
 }
 
 impl Table {
@@ -143,7 +164,8 @@ impl Table {
     }
 
     pub(crate) fn add(&mut self, keys: &[u32]) {
-        if self.small {
+        // A table is large, and some pairs are left over of any tensor.
+        if self.small || self.cells.is_empty() && self.list.len() < LISTED {
             self.list.extend_from_slice(keys);
             return;
         }
@@ -175,7 +197,7 @@ impl Table {
         self.counted(keys.len());
     }
 
-    fn counted(&mut self, n: usize) {
+    pub(crate) fn counted(&mut self, n: usize) {
         self.held += n as u64;
         if self.held > u32::MAX as u64 / 2 {
             self.flush();
@@ -189,7 +211,7 @@ impl Table {
             return;
         }
         if self.short.is_empty() {
-            self.short = vec![0; 1 << 16];
+            self.short = vec![0; SHORT];
         }
         if let Some(cells) = self.short.first_chunk_mut::<{ 1 << 16 }>() {
             for keys in keys.chunks(128) {
@@ -200,6 +222,29 @@ impl Table {
             }
         }
         self.counted(keys.len());
+    }
+
+    /// Cells of [`key`] to count pairs in, likewise.
+    pub(crate) fn cells(&mut self) -> Option<&mut [u32; CELLS]> {
+        if self.small {
+            return None;
+        }
+        if self.cells.is_empty() {
+            self.cells = vec![0; CELLS];
+        }
+        self.cells.first_chunk_mut()
+    }
+
+    /// Cells of [`short_key`] to count pairs in; [`Table::counted`] must be told
+    /// how many. `None` if keys are listed.
+    pub(crate) fn short_cells(&mut self) -> Option<&mut [u32; SHORT]> {
+        if self.small {
+            return None;
+        }
+        if self.short.is_empty() {
+            self.short = vec![0; SHORT];
+        }
+        self.short.first_chunk_mut()
     }
 
     /// How many pairs in cells of [`short_key`] have a distance from `2^k` to
@@ -240,28 +285,13 @@ impl Table {
             self.count(run.first().copied().unwrap_or(0), run.len() as u64);
         }
         let mut cells = std::mem::take(&mut self.cells);
-        for (k, c) in cells.iter_mut().enumerate() {
-            if *c != 0 {
-                self.count(k as u32, *c as u64);
-                *c = 0;
-            }
-        }
+        drain(&mut cells, |k, n| self.count(k as u32, n));
         self.cells = cells;
         let mut near = std::mem::take(&mut self.near);
-        for (k, c) in near.iter_mut().enumerate() {
-            if *c != 0 {
-                self.count(of_near(k as u32), *c as u64);
-                *c = 0;
-            }
-        }
+        drain(&mut near, |k, n| self.count(of_near(k as u32), n));
         self.near = near;
         let mut short = std::mem::take(&mut self.short);
-        for (k, c) in short.iter_mut().enumerate() {
-            if *c != 0 {
-                self.count_short(k as u16, *c as u64);
-                *c = 0;
-            }
-        }
+        drain(&mut short, |k, n| self.count_short(k as u16, n));
         self.short = short;
         for k in std::mem::take(&mut self.short_list) {
             self.count_short(k, 1);

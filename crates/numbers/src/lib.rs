@@ -21,6 +21,7 @@ pub mod num;
 pub mod recheck;
 pub mod report;
 mod select;
+mod simd;
 mod top;
 
 pub use engine::{Bound, Options, measure};

@@ -116,7 +116,9 @@ impl Gathered {
             more += n as i64 + crossing;
             bins[k] += more as u64;
         }
-        for (k, n) in bins.into_iter().enumerate() {
+        let mut all = w.planes.counts();
+        all.iter_mut().zip(bins).for_each(|(a, b)| *a += b);
+        for (k, n) in all.into_iter().enumerate() {
             w.bins[k] += n;
             if w.o.ulp.checked_add(1) == Some(1 << k) {
                 w.over += n;

@@ -5,12 +5,12 @@ use super::{BLOCK, Bound, Max, Options, insert};
 use crate::ahead::Ahead;
 use crate::decode::{CHUNK, Chunk, Pair, Ulps, limits, parts, values};
 use crate::hist::Table;
-use crate::kernel::{self, Params, Partial, Sums};
-use crate::near::{self, Found, Levels, Limits, Near, Screen};
+use crate::kernel::{self, Params, Partial, Planes, Sums};
+use crate::near::{self, Found, Levels, Limits, Near, Screen, Way};
 use scalify_tensors::TensorError;
 
 /// Of a chunk with up to this number of far pairs those are set aside.
-const FEW: u64 = CHUNK as u64 / 4;
+pub(super) const FEW: u64 = CHUNK as u64 / 4;
 
 /// Everything one worker has seen.
 pub(super) struct Worker<'a> {
@@ -33,6 +33,11 @@ pub(super) struct Worker<'a> {
     pub(super) near: Option<Box<Near>>,
     pub(super) limits: Limits,
     pub(super) levels: Box<Levels>,
+    pub(super) planes: Box<Planes>,
+    /// Have signs been opposite, or errors beyond tolerances?
+    pub(super) spread: bool,
+    /// Were many pairs of the last chunk far?
+    pub(super) scattered: bool,
     pub(super) table: Table,
     pub(super) sums: Vec<(u64, Sums)>,
     pub(super) t: Partial,
@@ -66,6 +71,9 @@ impl<'a> Worker<'a> {
             near: None,
             limits: Limits::new(pair.e, p),
             levels: Box::new(Levels::new()),
+            planes: Box::new(Planes::new(pair.ulps == Ulps::Wide)),
+            spread: false,
+            scattered: false,
             table: Table::new(small, near::fraction(pair.e)),
             sums: Vec::new(),
             t: Partial::default(),
@@ -115,6 +123,17 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
+    /// Is it a full chunk of a type that can be near?
+    pub(super) fn may_be_near(&self, e: &[u8]) -> bool {
+        let t = self.pair.e;
+        t == self.pair.a
+            && near::handles(t)
+            && e.len() == CHUNK * t.literal_bytes()
+            && self.o.bound.is_none()
+            && self.p.atol >= 0.0
+            && self.p.rtol >= 0.0
+    }
+
     /// Handles full chunks whose values are near one another.
     fn near(
         &mut self,
@@ -125,10 +144,7 @@ impl<'a> Worker<'a> {
         ahead: &mut Ahead,
     ) -> Option<Sums> {
         let t = self.pair.e;
-        if t != self.pair.a || !near::handles(t) || e.len() != CHUNK * t.literal_bytes() {
-            return None;
-        }
-        if self.o.bound.is_some() || !(self.p.atol >= 0.0 && self.p.rtol >= 0.0) {
+        if !self.may_be_near(e) {
             return None;
         }
         let mut c = self.near.take().unwrap_or_else(Near::new);
@@ -152,7 +168,7 @@ impl<'a> Worker<'a> {
         found.map(|f| f.sums)
     }
 
-    fn near_pairs(
+    pub(super) fn near_pairs(
         &mut self,
         at: u64,
         e: &[u8],
@@ -162,7 +178,9 @@ impl<'a> Worker<'a> {
         ahead: &mut Ahead,
     ) {
         let t = self.pair.e;
-        if found.close {
+        if found.counted {
+            ahead.part(1);
+        } else if found.close {
             self.table.add_short(&c.short[..c.held], ahead);
             ahead.part(1);
         } else {
@@ -195,15 +213,24 @@ impl<'a> Worker<'a> {
             }
         }
         if found.far {
-            let [close, xla] = near::not_close(c, self.p);
+            let [close, xla] = found.not_close.unwrap_or_else(|| near::not_close(c, self.p));
             self.t.not_allclose += close;
             self.t.not_xla += xla;
         }
+        let far = found.max_ulp as u64;
         // Other limits are read off the counts.
-        if found.max_ulp as u64 > self.o.ulp && !self.o.ulp.wrapping_add(1).is_power_of_two() {
+        let over = far > self.o.ulp && !self.o.ulp.wrapping_add(1).is_power_of_two();
+        let sides;
+        let (e, a) = if (over || far > self.ulp.size) && !c.far.all().is_empty() {
+            sides = [e, a].map(|b| c.without_far(t, b));
+            (sides[0].as_slice(), sides[1].as_slice())
+        } else {
+            (e, a)
+        };
+        if over {
             self.over += near::over(t, e, a, self.o.ulp as u32);
         }
-        if found.max_ulp as u64 > self.ulp.size {
+        if far > self.ulp.size {
             if let Some(i) = near::first(t, e, a, found.max_ulp) {
                 self.ulp = Max { size: found.max_ulp as u64, at: at + i as u64 };
             }
@@ -220,6 +247,17 @@ impl<'a> Worker<'a> {
     ) -> Result<Sums, TensorError> {
         // Most of two runs of one program is bitwise equal.
         let equal = e == a;
+        #[cfg(target_arch = "x86_64")]
+        if !equal && let Some(sums) = self.direct(at, e, a, ahead) {
+            return Ok(sums);
+        }
+        if std::mem::take(&mut self.scattered) && !equal && self.may_be_near(e) {
+            let found = near::screen(self.pair.e, e, a, &mut self.marks);
+            if found.is_some_and(|s| s.special == 0 && s.far > FEW) {
+                self.scattered = true;
+                return self.far(at, e, a, n, equal, ahead);
+            }
+        }
         if let Some(sums) = self.near(at, e, a, equal, ahead) {
             return Ok(sums);
         }
@@ -245,11 +283,13 @@ impl<'a> Worker<'a> {
         let Some(found) = near::screen(t, e, a, &mut self.marks) else { return Ok(None) };
         ahead.part(2);
         let few = found.far <= FEW;
+        self.scattered = !few && found.special == 0;
         let gone = found.special + if few { found.far } else { 0 };
         if gone == 0 {
             return Ok(None);
         }
         self.special(at, e, a, &found);
+        let special = found.special > 0;
         if found.special == CHUNK as u64 {
             return Ok(Some(Sums::default()));
         }
@@ -272,6 +312,9 @@ impl<'a> Worker<'a> {
             None => self.far(at, &x, &y, CHUNK, equal, ahead),
         };
         self.rest = [x, y];
+        if let (true, Some(c)) = (special, &mut self.near) {
+            c.way = Way::Look;
+        }
         // In their places were pairs of zeros.
         self.s.finite -= gone;
         self.table.remove_zeros(gone);
@@ -342,6 +385,10 @@ impl<'a> Worker<'a> {
                 return Ok(part.sums);
             }
         }
+        #[cfg(target_arch = "x86_64")]
+        if let Some(sums) = self.wide(at, e, a, ahead) {
+            return Ok(sums);
+        }
         let finite = match self.pair.fill_floats(e, a, &mut self.c) {
             Some(finite) => finite,
             None => {
@@ -383,6 +430,19 @@ impl<'a> Worker<'a> {
             }
             ahead.part(1);
         }
+        self.largest(&part, at, n, moved);
+        let far =
+            kernel::ulp_bins(&self.c, self.pair.ulps, self.o.ulp, &mut self.bins, &mut self.over);
+        self.farthest(far, at, n, moved);
+        if let Some(b) = self.o.bound {
+            self.check_bound(b, at, n, moved)?;
+        }
+        self.take(&part);
+        Ok(part.sums)
+    }
+
+    /// Finds the places of the largest errors of a chunk.
+    pub(super) fn largest(&mut self, part: &Partial, at: u64, n: usize, moved: bool) {
         let place = |all: &[u64; CHUNK], i: usize| if moved { all[i] } else { at + i as u64 };
         let least = match self.worst.last() {
             Some(w) if self.worst.len() >= self.o.worst => w.size,
@@ -407,8 +467,11 @@ impl<'a> Worker<'a> {
                 self.rel.take(Max { size: part.max_rel, at: place(&self.places, i) });
             }
         }
-        let far =
-            kernel::ulp_bins(&self.c, self.pair.ulps, self.o.ulp, &mut self.bins, &mut self.over);
+    }
+
+    /// Finds the place of the largest distance in units in the last place.
+    pub(super) fn farthest(&mut self, far: u64, at: u64, n: usize, moved: bool) {
+        let place = |all: &[u64; CHUNK], i: usize| if moved { all[i] } else { at + i as u64 };
         if far > self.ulp.size || moved && far > 0 && far == self.ulp.size {
             let is = |i: &usize| match self.pair.ulps {
                 Ulps::Narrow => self.c.u[*i] as u64 == far,
@@ -418,9 +481,10 @@ impl<'a> Worker<'a> {
                 self.ulp.take(Max { size: far, at: place(&self.places, i) });
             }
         }
-        if let Some(b) = self.o.bound {
-            self.check_bound(b, at, n, moved)?;
-        }
+    }
+
+    /// Takes what is known of a chunk but for sums and places.
+    pub(super) fn take(&mut self, part: &Partial) {
         self.t.max_abs = self.t.max_abs.max(part.max_abs);
         self.t.rel_count += part.rel_count;
         self.t.sign_flips += part.sign_flips;
@@ -429,7 +493,6 @@ impl<'a> Worker<'a> {
         self.t.not_xla += part.not_xla;
         self.s.e.denormal += part.denormal_e;
         self.s.a.denormal += part.denormal_a;
-        Ok(part.sums)
     }
 
     fn check_bound(&mut self, b: Bound, at: u64, n: usize, moved: bool) -> Result<(), TensorError> {

@@ -1,12 +1,18 @@
 //! The inner loop: every additive metric of one chunk of finite pairs.
 
 mod pass;
+mod planes;
 mod ulps;
+#[cfg(target_arch = "x86_64")]
+mod wide;
 
 use crate::decode::{CHUNK, Chunk};
 use multiversion::multiversion;
 use pass::sum;
+pub(crate) use planes::Planes;
 pub(crate) use ulps::ulp_bins;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use wide::Wide;
 
 /// What the loop is told.
 #[derive(Clone, Copy, Debug, Default)]
@@ -84,14 +90,14 @@ pub(crate) fn run(c: &mut Chunk, p: Params, known: f64) -> Partial {
 }
 
 macro_rules! passes {
-    ($($(#[$doc:meta])* fn $name:ident($c:ident: &Chunk $(, $arg:ident: $t:ty)*) -> $out:ty
+    ($($(#[$doc:meta])* $vis:vis fn $name:ident($c:ident: &Chunk $(, $arg:ident: $t:ty)*) -> $out:ty
         $body:block)*) => {$(
         $(#[$doc])*
         #[multiversion(targets(
             "x86_64+avx512f+avx512vl+avx512dq+avx512bw",
             "x86_64+avx2+fma"
         ))]
-        fn $name($c: &Chunk $(, $arg: $t)*) -> $out $body
+        $vis fn $name($c: &Chunk $(, $arg: $t)*) -> $out $body
     )*};
 }
 
@@ -100,7 +106,7 @@ passes! {
         sum(&c.d, &c.e, |d, e| if e.abs() > atol { d.abs() / e.abs() } else { 0.0 })
     }
 
-    fn max_rel(c: &Chunk, atol: f64) -> f64 {
+    pub(crate) fn max_rel(c: &Chunk, atol: f64) -> f64 {
         // Sizes of floats that are not negative are ordered like their bits.
         let mut max = 0i64;
         for (d, e) in c.d.iter().zip(&c.e) {
@@ -115,7 +121,7 @@ passes! {
     }
 
     /// How many errors exceed the tolerances of `allclose` and of `xla`.
-    fn not_close(c: &Chunk, p: Params, odd: bool) -> [u64; 2] {
+    pub(crate) fn not_close(c: &Chunk, p: Params, odd: bool) -> [u64; 2] {
         let (mut close, mut xla, mut maybe) = (0u64, 0u64, 0u64);
         // Away from equality a product decides as the quotient does.
         let (low, high) = (1.0 - f64::EPSILON * 4.0, 1.0 + f64::EPSILON * 4.0);

@@ -44,14 +44,14 @@ pub(super) fn sum(x: &[f64; CHUNK], y: &[f64; CHUNK], f: impl Fn(f64, f64) -> f6
     total(acc)
 }
 
-fn total<const N: usize>(v: [f64; N]) -> f64 {
+pub(super) fn total<const N: usize>(v: [f64; N]) -> f64 {
     v.iter().fold(0.0, |a, b| a + b)
 }
 
 /// Looks at a chunk and fills its cells. `known` is a relative error.
 pub(super) fn look(c: &mut Chunk, p: Params, known: f64) -> Seen {
     #[cfg(target_arch = "x86_64")]
-    if let Some(v4) = pulp::x86::V4::try_new() {
+    if let Some(v4) = crate::simd::v4() {
         return v4.vectorize(Look512 { v4, c, p, known });
     }
     look_any(c, p, known)

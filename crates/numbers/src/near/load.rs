@@ -53,6 +53,26 @@ macro_rules! look {
 look!(look32, u32, 4, ABS);
 look!(look16, u16, 2, ABS16);
 
+/// Looks at the pairs held, and takes their signs away.
+#[cfg(target_arch = "x86_64")]
+#[multiversion(targets(
+    "x86_64+avx512f+avx512vl+avx512dq+avx512bw+avx512cd+fma",
+    "x86_64+avx2+fma"
+))]
+pub(super) fn look_held(c: &mut Near, sign: u32) -> Look {
+    let n = c.padded();
+    let (mut hi, mut lo, mut differ, mut ulp) = (0u32, u32::MAX, 0u32, 0u32);
+    for (x, y) in c.x[..n].iter_mut().zip(&mut c.y[..n]) {
+        differ |= *x ^ *y;
+        (*x, *y) = (*x & !sign, *y & !sign);
+        let (most, least) = ((*x).max(*y), (*x).min(*y));
+        hi = hi.max(most);
+        lo = lo.min(x.wrapping_sub(1)).min(y.wrapping_sub(1));
+        ulp = ulp.max(most - least);
+    }
+    Look { hi, lo, differ, ulp, ..Look::default() }
+}
+
 macro_rules! look_one {
     ($name:ident, $t:ty, $n:literal, $abs:expr) => {
         /// Looks at one side: largest bits, and smallest less one.

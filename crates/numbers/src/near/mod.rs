@@ -8,10 +8,17 @@
 //! depends on a threshold is decided in `f32` with a margin; a chunk with a
 //! value within it is counted again in `f64`.
 
+#[cfg(target_arch = "x86_64")]
+mod dense;
+#[cfg(target_arch = "x86_64")]
+mod direct;
 mod levels;
 mod load;
 mod pack;
+mod places;
 mod screen;
+#[cfg(target_arch = "x86_64")]
+mod sparse;
 mod squares;
 mod sums;
 
@@ -21,6 +28,7 @@ use crate::hist;
 use crate::kernel::{Params, Sums};
 use load::ROOM;
 use multiversion::multiversion;
+use places::Places;
 use scalify_ir::DType;
 
 pub(crate) use levels::Levels;
@@ -39,7 +47,7 @@ const MARGIN: f64 = 1.0 - 1.0 / (1 << 20) as f64;
 const PART: usize = 128;
 
 /// Of chunks with up to this number of unequal pairs only those are kept.
-const SPARSE: u32 = 6 * PART as u32;
+const SPARSE: u32 = 2 * PART as u32;
 
 /// Arrays of a chunk.
 pub(crate) struct Near {
@@ -66,6 +74,27 @@ pub(crate) struct Near {
     pub(crate) held: usize,
     /// To add to counts by powers of two that follow from cells.
     pub(crate) levels: [i64; 32],
+    /// Places of far pairs that [`Near::dense`] left out, and of those whose
+    /// exponents differ.
+    pub(crate) far: Places,
+    cross: Places,
+    /// Which way is worth trying first, and are errors beyond tolerances
+    /// counted on it? Both only matter for speed.
+    pub(crate) way: Way,
+    count: bool,
+    /// How often in a row too many pairs differed for [`Way::Sparse`].
+    many: u8,
+}
+
+/// How chunks are handled at first, without a look at them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    /// Most pairs differ.
+    Dense,
+    /// Most pairs are equal.
+    Sparse,
+    /// Not at all.
+    Look,
 }
 
 /// What decides how a chunk is handled.
@@ -98,8 +127,12 @@ pub(crate) struct Found {
     pub(crate) rel: bool,
     /// May an error exceed a tolerance?
     pub(crate) far: bool,
+    /// How many do, if that is known.
+    pub(crate) not_close: Option<[u64; 2]>,
     /// Are cells in [`Near::short`]?
     pub(crate) close: bool,
+    /// Are cells counted?
+    pub(crate) counted: bool,
     /// Denormals of both sides.
     pub(crate) denormal: [u64; 2],
 }
@@ -112,6 +145,11 @@ pub(crate) fn handles(t: DType) -> bool {
 /// Bits of the fraction of a type that is handled, else 0.
 pub(crate) fn fraction(t: DType) -> u32 {
     Kind::of(t).map_or(0, |k| k.bits)
+}
+
+/// Bits that an `f32` has more.
+fn shift(t: DType) -> u32 {
+    23 - fraction(t)
 }
 
 /// Thresholds in `f32`, none above what it stands for.
@@ -213,6 +251,11 @@ impl Near {
             sparse: false,
             held: 0,
             levels: [0; 32],
+            far: Places::new(),
+            cross: Places::new(),
+            way: Way::Dense,
+            count: false,
+            many: 0,
         })
     }
 
@@ -257,6 +300,7 @@ impl Near {
             || look.ulp >> kind.bits != 0
             || look.differ & kind.sign != 0
         {
+            self.way = Way::Look;
             return None;
         }
         // Without denormals of `f16`, errors are at most one part in `2^bits`
@@ -265,6 +309,10 @@ impl Near {
         let parts = (1u32 << (kind.bits - 1)) as f32;
         let within = close && look.ulp as f32 / parts <= l.rtol;
         let sparse = close && look.unequal <= SPARSE;
+        if close {
+            self.way = if sparse { Way::Sparse } else { Way::Dense };
+        }
+        self.far.clear();
         let mut whole = 0.0;
         if sparse {
             whole = squares::squares(t, e, close);
@@ -297,33 +345,59 @@ impl Near {
         };
         ahead.part(8);
         let masked = load::value(t, look.min) <= l.above;
+        let mut found = self.rest(look, most, p, l, close, masked, within, whole);
+        ahead.part(8);
+        if !close {
+            load::levels(self);
+            found.denormal = denormal(self);
+        } else if look.differ & kind.infinity != 0 {
+            if !self.sparse {
+                self.spread(e, a);
+            }
+            self.crossings(&kind);
+        }
+        Some(found)
+    }
+
+    /// What is left to measure once the pairs held have values. `whole` is the
+    /// sum of the squares of expected values if only some are held.
+    fn rest(
+        &mut self,
+        look: Look,
+        most: load::Most,
+        p: Params,
+        l: Limits,
+        close: bool,
+        masked: bool,
+        within: bool,
+        whole: f64,
+    ) -> Found {
         let mut found = Found {
             sums: sums::sums_of(self, p.atol, masked, close),
             max_abs: most.abs,
+            rel_count: look.above as u64,
             rel: most.rel,
             far: !within && most.abs > l.atol && far(self, l),
             max_ulp: look.ulp,
             close,
             ..Found::default()
         };
-        ahead.part(8);
-        found.rel_count = look.above as u64;
-        if sparse {
+        if self.sparse {
             let s = &mut found.sums;
             s.e2 = whole;
             s.a2 += s.e2;
             s.ea += s.e2;
         }
-        if !close {
-            load::levels(self);
-            found.denormal = denormal(self);
-        } else if look.differ & kind.infinity != 0 {
-            if !sparse {
-                self.spread(e, a);
-            }
-            self.crossings(&kind);
+        found
+    }
+
+    /// One side with zeros where pairs were left out.
+    pub(crate) fn without_far(&self, t: DType, b: &[u8]) -> Vec<u8> {
+        let (mut b, size) = (b.to_vec(), t.literal_bytes());
+        for i in self.far.all().iter().map(|&i| i as usize * size) {
+            b.get_mut(i..i + size).unwrap_or_default().fill(0);
         }
-        Some(found)
+        b
     }
 
     /// Fills the bits of all pairs.

@@ -179,6 +179,29 @@ pub(super) fn pack<const N: usize>(
     c.y[c.held..end].fill(one);
 }
 
+/// Puts listed pairs into `x` and `y`, with signs, and then what `one` stands
+/// for up to a whole part.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn fetch<const N: usize>(
+    e: &[[u8; N]; CHUNK],
+    a: &[[u8; N]; CHUNK],
+    listed: usize,
+    one: u32,
+    c: &mut Near,
+) {
+    let whole = |b: &[u8; N]| b.iter().rev().fold(0u32, |w, &b| w << 8 | b as u32);
+    c.held = listed.min(CHUNK);
+    c.sparse = true;
+    let to = c.x.iter_mut().zip(c.y.iter_mut());
+    for (&i, (x, y)) in c.index[..c.held].iter().zip(to) {
+        let i = i as usize % CHUNK;
+        (*x, *y) = (whole(&e[i]), whole(&a[i]));
+    }
+    let end = c.padded();
+    c.x[c.held..end].fill(one);
+    c.y[c.held..end].fill(one);
+}
+
 fn pack_how<const N: usize>(
     e: &[[u8; N]; CHUNK],
     a: &[[u8; N]; CHUNK],
@@ -186,7 +209,7 @@ fn pack_how<const N: usize>(
     to: Kept,
 ) -> usize {
     #[cfg(target_arch = "x86_64")]
-    if let Some(v4) = pulp::x86::V4::try_new() {
+    if let Some(v4) = crate::simd::v4() {
         return v4.vectorize(Pack512 { v4, e, a, to, few: unequal < 192 });
     }
     let _ = unequal;

@@ -7,7 +7,7 @@ use multiversion::multiversion;
 use multiversion::target::selected_target;
 use scalify_ir::DType;
 
-const LANES: usize = 32;
+pub(super) const LANES: usize = 32;
 
 /// Squares are exact in `f64`, so that it makes no difference whether
 /// multiplications are fused.
@@ -88,7 +88,7 @@ impl<const N: usize> pulp::NullaryFnOnce for Squares512<'_, N> {
 pub(super) fn squares(t: DType, e: &[u8], close: bool) -> f64 {
     let (narrow, wide) = (e.as_chunks::<2>().0.first_chunk(), e.as_chunks::<4>().0.first_chunk());
     #[cfg(target_arch = "x86_64")]
-    if let Some(v4) = pulp::x86::V4::try_new() {
+    if let Some(v4) = crate::simd::v4() {
         return match (t, narrow, wide) {
             (DType::F32, _, Some(e)) => v4.vectorize(Squares512 { v4, e, t }),
             (DType::Bf16, Some(e), _) => v4.vectorize(Squares512 { v4, e, t: DType::Bf16 }),

@@ -5,10 +5,11 @@ use crate::kernel::Sums;
 use multiversion::multiversion;
 use multiversion::target::selected_target;
 
-const LANES: usize = 32;
+const LANES: usize = 16;
 
-/// Lanes of sums of relative errors, a fourth of the others.
-const QUARTER: usize = LANES / 4;
+/// Pairs of which relative errors are added at a time, and their lanes.
+const GROUP: usize = 32;
+const QUARTER: usize = GROUP / 4;
 
 /// Joins lanes, whose number is a power of two, by halves.
 #[inline(always)]
@@ -67,7 +68,7 @@ fn sums<const FMA: bool, const MASKED: bool>(c: &Near, atol: f64, close: bool) -
             add(&mut a2, &x, &y, |e, d, s| madd(e + d, e + d, s));
         }
         for i in 0..PART / 4 {
-            let first = i / QUARTER * LANES + i % QUARTER;
+            let first = i / QUARTER * GROUP + i % QUARTER;
             let at = |k: usize| {
                 let (e, d) = (x[first + k * QUARTER], y[first + k * QUARTER].abs());
                 let over = !MASKED || e > atol;
@@ -84,18 +85,18 @@ fn sums<const FMA: bool, const MASKED: bool>(c: &Near, atol: f64, close: bool) -
 }
 
 /// Sums in lanes; `a2` may be left out of chunks without denormals.
-struct Lanes {
-    abs: [f64; LANES],
-    square: [f64; LANES],
-    e2: [f64; LANES],
-    a2: [f64; LANES],
-    ed: [f64; LANES],
-    rel: [f64; QUARTER],
+pub(super) struct Lanes {
+    pub(super) abs: [f64; LANES],
+    pub(super) square: [f64; LANES],
+    pub(super) e2: [f64; LANES],
+    pub(super) a2: [f64; LANES],
+    pub(super) ed: [f64; LANES],
+    pub(super) rel: [f64; QUARTER],
 }
 
 impl Lanes {
     #[inline(always)]
-    fn sums(self, close: bool) -> Sums {
+    pub(super) fn sums(self, close: bool) -> Sums {
         let total = |v: [f64; LANES]| fold(v, |a, b| a + b);
         let (square, e2, ed) = (total(self.square), total(self.e2), total(self.ed));
         // Within an octave `a^2 >= e^2 / 4`: little cancels.
@@ -123,27 +124,27 @@ impl<const MASKED: bool, const CLOSE: bool> pulp::NullaryFnOnce for Sums512<'_, 
         use pulp::cast;
         let Sums512 { v4, c, atol } = self;
         let f = v4.avx512f;
-        let zero = [f._mm512_setzero_pd(); 4];
+        let zero = [f._mm512_setzero_pd(); 2];
         let (mut abs, mut square, mut e2, mut a2, mut ed) = (zero, zero, zero, zero, zero);
         let mut rel = f._mm512_setzero_pd();
         let (one, least) = (f._mm512_set1_pd(1.0), f._mm512_set1_pd(atol));
         let n = c.padded();
-        for (x, y) in c.e[..n].as_chunks::<LANES>().0.iter().zip(c.d[..n].as_chunks::<LANES>().0) {
-            let (mut num, mut den) = (zero, zero);
+        for (x, y) in c.e[..n].as_chunks::<GROUP>().0.iter().zip(c.d[..n].as_chunks::<GROUP>().0) {
+            let (mut num, mut den) = ([f._mm512_setzero_pd(); 4], [f._mm512_setzero_pd(); 4]);
             for k in 0..4 {
                 let (x, y) = (x.as_chunks::<QUARTER>().0[k], y.as_chunks::<QUARTER>().0[k]);
                 let e = f._mm512_cvtps_pd(cast(x));
                 let d = f._mm512_cvtps_pd(cast(y));
                 let m = f._mm512_abs_pd(d);
-                abs[k] = f._mm512_add_pd(abs[k], m);
-                square[k] = f._mm512_fmadd_pd(d, d, square[k]);
-                ed[k] = f._mm512_fmadd_pd(e, d, ed[k]);
+                abs[k % 2] = f._mm512_add_pd(abs[k % 2], m);
+                square[k % 2] = f._mm512_fmadd_pd(d, d, square[k % 2]);
+                ed[k % 2] = f._mm512_fmadd_pd(e, d, ed[k % 2]);
                 if !c.sparse {
-                    e2[k] = f._mm512_fmadd_pd(e, e, e2[k]);
+                    e2[k % 2] = f._mm512_fmadd_pd(e, e, e2[k % 2]);
                 }
                 if !CLOSE {
                     let a = f._mm512_add_pd(e, d);
-                    a2[k] = f._mm512_fmadd_pd(a, a, a2[k]);
+                    a2[k % 2] = f._mm512_fmadd_pd(a, a, a2[k % 2]);
                 }
                 (num[k], den[k]) = (m, e);
                 if MASKED {
@@ -183,7 +184,7 @@ fn sums_any(c: &Near, atol: f64, masked: bool, close: bool) -> Sums {
 
 pub(super) fn sums_of(c: &Near, atol: f64, masked: bool, close: bool) -> Sums {
     #[cfg(target_arch = "x86_64")]
-    if let Some(v4) = pulp::x86::V4::try_new() {
+    if let Some(v4) = crate::simd::v4() {
         return match (masked, close) {
             (false, true) => v4.vectorize(Sums512::<false, true> { v4, c, atol }),
             (true, true) => v4.vectorize(Sums512::<true, true> { v4, c, atol }),

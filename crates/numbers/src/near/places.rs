@@ -1,0 +1,34 @@
+//! Places in a chunk.
+
+use crate::decode::CHUNK;
+
+/// Places in a chunk of pairs that are handled by themselves.
+pub(crate) struct Places {
+    list: [u16; CHUNK],
+    len: usize,
+}
+
+impl Places {
+    pub(super) const fn new() -> Places {
+        Places { list: [0; CHUNK], len: 0 }
+    }
+
+    pub(crate) fn all(&self) -> &[u16] {
+        &self.list[..self.len.min(CHUNK)]
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Adds those of 16 from `first` on that a mask has.
+    pub(super) fn add(&mut self, first: usize, mut mask: u16) {
+        while mask != 0 {
+            if let Some(o) = self.list.get_mut(self.len) {
+                *o = (first + mask.trailing_zeros() as usize) as u16;
+                self.len += 1;
+            }
+            mask &= mask - 1;
+        }
+    }
+}
