@@ -2,6 +2,8 @@
 //! further distributed programs against the same baseline.
 
 use crate::decide::Attempt;
+use crate::lift::Lifted;
+use crate::lift::known::Known;
 use crate::outcome::{Grade, Related};
 use crate::problem::Problem;
 use crate::{Options, problem, relate};
@@ -15,6 +17,8 @@ pub struct Kept<'a> {
     /// What the baseline was lifted under.
     p: Problem,
     attempt: Option<Attempt>,
+    /// Records of `dist`, once others were lifted.
+    known: Vec<Lifted>,
     /// Of each distributed instruction: its one record.
     records: Vec<Option<u32>>,
     /// The same of the baseline's.
@@ -25,7 +29,8 @@ impl<'a> Kept<'a> {
     pub(crate) fn new(base: &'a Module, dist: &'a Module, p: Problem, attempt: Attempt) -> Self {
         let records = once(dist, &attempt.dist);
         let base_records = once(base, &attempt.base);
-        Kept { base, dist, p, attempt: Some(attempt), records, base_records }
+        let known = Vec::new();
+        Kept { base, dist, p, attempt: Some(attempt), known, records, base_records }
     }
 
     /// How every distributed instruction stands to the baseline, in program
@@ -69,8 +74,14 @@ impl<'a> Kept<'a> {
         if a.stop.is_some() || a.is_exact() || !p.errors.is_empty() || !p.lifts_alike(&self.p) {
             return None;
         }
-        self.records.clear();
-        let a = a.again(self.base, dist, claim, &p, options);
+        let mut a = a;
+        if !self.records.is_empty() {
+            // The first time.
+            self.records.clear();
+            self.known = std::mem::take(&mut a.dist);
+        }
+        let known = Known { m: self.dist, records: &self.known };
+        let a = a.again(self.base, dist, claim, &p, options, known);
         let grade = a.grade(claim, &p);
         self.attempt = Some(a);
         grade

@@ -16,6 +16,7 @@ mod convolution;
 mod each;
 mod elementwise;
 mod induction;
+pub(crate) mod known;
 mod literal;
 mod movement;
 mod opaque;
@@ -87,6 +88,8 @@ pub struct Lifted {
     pub failed: Option<Rc<str>>,
     /// Computed from constants, iotas and device ids alone.
     pub closed: bool,
+    /// Not lifted, as its operands are far from any baseline value.
+    pub lost: bool,
 }
 
 impl Lifted {
@@ -98,6 +101,7 @@ impl Lifted {
             || (self.tv.is_none()
                 && self.each.is_none()
                 && self.failed.is_none()
+                && !self.lost
                 && self.operands.iter().all(|&o| all.get(o as usize).is_none_or(|r| r.known(all))))
     }
 }
@@ -141,6 +145,11 @@ pub(crate) trait Watcher {
         all: &[Lifted],
         dev: &Devices,
     );
+
+    /// True if a value of these operands needs no lifting.
+    fn gives_up(&mut self, _operands: &[u32], _all: &[Lifted]) -> bool {
+        false
+    }
 }
 
 /// Lifts one module.
@@ -158,6 +167,8 @@ pub(crate) struct Lifter<'a> {
     pub(crate) replica_mode: bool,
     /// Devices are lifted one by one: values depend on no device digit.
     pub(crate) each: bool,
+    /// What a program of which this is an edit was lifted to.
+    pub(crate) known: Option<known::Known<'a>>,
     /// First tag for [`Store::at`].
     pub(crate) tag: u32,
     /// Position of each instruction in its computation.
@@ -207,6 +218,7 @@ impl<'a> Lifter<'a> {
             region,
             replica_mode: false,
             each: false,
+            known: None,
             tag,
             pos,
             groups: HashMap::default(),
@@ -285,6 +297,16 @@ impl<'a> Lifter<'a> {
             _ => {}
         }
         let operands: SmallVec<[u32; 3]> = ins.operands.iter().map(|&o| get(o).1).collect();
+        // Results of a call, parts of a tuple and values at a border of a region
+        // may depend on other operands alone.
+        let parts = match ins.opcode {
+            Opcode::Call | Opcode::Fusion | Opcode::Tuple => true,
+            Opcode::CustomCall => m.shape(i).as_tuple().is_some(),
+            _ => false,
+        };
+        if self.watcher.gives_up(&operands, &self.lifted) && !parts {
+            return self.record_lost(i, path, operands);
+        }
         let vals: SmallVec<[Lv; 4]> = ins.operands.iter().map(|&o| get(o).0.clone()).collect();
         self.st.at = self.tag + self.lifted.len() as u32;
         // Calls record what is inside them.
@@ -299,6 +321,9 @@ impl<'a> Lifter<'a> {
             if let Some(r) = self.lift_control(i, &vals, &operands, path) {
                 return r;
             }
+        }
+        if let Some(v) = self.as_before(i, path, &operands) {
+            return (v, self.lifted.len() as u32 - 1);
         }
         let lifted = if self.each { self.lift_each(i, &vals) } else { self.lift_whole(i, &vals) };
         match lifted {
@@ -368,6 +393,7 @@ impl<'a> Lifter<'a> {
             base: None,
             failed: failed.map(Rc::from),
             closed: false,
+            lost: false,
         };
         rec.closed = rec.failed.is_none()
             && match self.m.instr(instr).opcode {
@@ -391,6 +417,28 @@ impl<'a> Lifter<'a> {
         };
         self.lifted.push(rec);
         (v, id)
+    }
+
+    /// Keeps the place of a value that is not lifted.
+    fn record_lost(
+        &mut self,
+        instr: InstrId,
+        path: u32,
+        operands: SmallVec<[u32; 3]>,
+    ) -> (Lv, u32) {
+        let id = self.lifted.len() as u32;
+        self.lifted.push(Lifted {
+            instr,
+            path,
+            operands,
+            tv: None,
+            each: None,
+            base: None,
+            failed: None,
+            closed: false,
+            lost: true,
+        });
+        (Lv::Token, id)
     }
 
     /// Compilers fold constants in their type: a coefficient that is the
