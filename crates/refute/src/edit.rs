@@ -66,9 +66,14 @@ pub struct Editor {
 impl Editor {
     /// Starts from a copy.
     pub fn new(m: &Module) -> Editor {
+        Editor::of(m.clone())
+    }
+
+    /// Edits the module itself.
+    pub fn of(m: Module) -> Editor {
         // An edited module has names of ours already.
         let edited = m.instrs.iter().any(|i| m.str(i.name).starts_with("repair."));
-        Editor { m: m.clone(), made: if edited { m.instrs.len() } else { 0 }, shift: 0 }
+        Editor { made: if edited { m.instrs.len() } else { 0 }, m, shift: 0 }
     }
 
     /// The id that a computation of the original module has now.

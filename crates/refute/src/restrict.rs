@@ -5,7 +5,7 @@
 //! nothing reads any more shrink to one element: a difference is one of the
 //! given programs too, whatever the other inputs are.
 
-use crate::edit::{Editor, Ids, valid};
+use crate::edit::{Editor, Ids};
 use crate::search::volume;
 use crate::shrink::Reduced;
 use crate::together::both;
@@ -149,59 +149,64 @@ fn left(
     live: &FxHashSet<InstrId>,
     idle: &[InstrId],
 ) -> Option<(Module, Ids)> {
-    let entry = m.entry;
-    let mut e = Editor::new(m);
-    let mut parts = Vec::new();
-    let mut ones: FxHashMap<ShapeId, InstrId> = FxHashMap::default();
-    for (k, &x) in outputs(m)?.iter().enumerate() {
-        if k == keep {
-            parts.push(x);
-            continue;
-        }
-        let id = m.instr(x).shape;
-        if let Some(&z) = ones.get(&id) {
-            parts.push(z);
-            continue;
-        }
-        let s = one(m.shape(x))?;
-        let a = s.as_array()?;
-        let zero = e.constant(entry, a.dtype, 0.0)?;
-        let z = e.spread(entry, zero, zero, a)?;
-        ones.insert(id, z);
-        parts.push(z);
-    }
-    let shape = Shape::Tuple(parts.iter().map(|&x| e.m.shape(x).clone()).collect());
-    let root = e.insert(entry, None, Opcode::Tuple, Attrs::None, &parts, &[], Some(shape))?;
-    e.m.comps[entry.0 as usize].root = root;
+    let entry = m.entry.0 as usize;
+    let outputs = outputs(m)?.to_vec();
+    let out = *outputs.get(keep)?;
     // Values that cross a border of a region and are not read.
-    let mut zeros: FxHashMap<ShapeId, InstrId> = FxHashMap::default();
+    let mut unread: Vec<(InstrId, usize, ShapeId)> = Vec::new();
     for &x in live.iter().filter(|&&x| is_border(m, x)) {
-        for (k, &o) in m.instr(x).operands.iter().enumerate() {
-            if live.contains(&o) {
-                continue;
-            }
-            let s = m.instr(o).shape;
-            let zero = match zeros.get(&s) {
-                Some(&z) => z,
-                None => {
-                    let a = m.array(o)?;
-                    let zero = e.constant(entry, a.dtype, 0.0)?;
-                    let z = e.spread(entry, zero, zero, a)?;
-                    zeros.insert(s, z);
-                    z
-                }
-            };
-            e.m.instrs[x.0 as usize].operands[k] = zero;
-        }
+        let operands = m.instr(x).operands.iter().enumerate();
+        let gone = operands.filter(|(_, o)| !live.contains(o));
+        unread.extend(gone.map(|(k, &o)| (x, k, m.instr(o).shape)));
     }
-    for &x in idle {
-        let s = one(m.shape(x))?;
-        e.m.instrs[x.0 as usize].shape = e.m.shape_id(s);
+    unread.sort_unstable_by_key(|&(x, k, _)| (x, k));
+    let mut e = Editor::new(m);
+    e.m.comps[entry].root = out;
+    for &(x, k, _) in &unread {
+        // Until there are zeros.
+        e.m.instrs[x.0 as usize].operands[k] = out;
     }
     e.m.header.entry_layout = None;
     // Aliases of the results that are left out.
     e.m.header.other.clear();
-    let old = m.instrs.len();
-    let (m, ids) = e.compact(|x| (x.0 as usize) >= old || live.contains(&x))?;
-    Some((valid(m)?, ids))
+    let (small, ids) = e.compact(|x| live.contains(&x))?;
+    let mut e = Editor::of(small);
+    let entry = e.m.entry;
+    let zero = |e: &mut Editor, s: &Shape| -> Option<InstrId> {
+        let a = s.as_array()?;
+        let zero = e.constant(entry, a.dtype, 0.0)?;
+        e.spread(entry, zero, zero, a)
+    };
+    let mut parts = Vec::new();
+    let mut ones: FxHashMap<ShapeId, InstrId> = FxHashMap::default();
+    for (k, &x) in outputs.iter().enumerate() {
+        if k == keep {
+            parts.push(ids.small(x)?);
+            continue;
+        }
+        let id = m.instr(x).shape;
+        let z = match ones.get(&id) {
+            Some(&z) => z,
+            None => zero(&mut e, &one(m.shape(x))?)?,
+        };
+        ones.insert(id, z);
+        parts.push(z);
+    }
+    let mut zeros: FxHashMap<ShapeId, InstrId> = FxHashMap::default();
+    for (x, k, s) in unread {
+        let z = match zeros.get(&s) {
+            Some(&z) => z,
+            None => zero(&mut e, m.shapes.get(s.0 as usize)?)?,
+        };
+        zeros.insert(s, z);
+        e.m.instrs[ids.small(x)?.0 as usize].operands[k] = z;
+    }
+    let shape = Shape::Tuple(parts.iter().map(|&x| e.m.shape(x).clone()).collect());
+    let root = e.insert(entry, None, Opcode::Tuple, Attrs::None, &parts, &[], Some(shape))?;
+    e.m.comps[entry.0 as usize].root = root;
+    for &x in idle {
+        let s = one(m.shape(x))?;
+        e.m.instrs[ids.small(x)?.0 as usize].shape = e.m.shape_id(s);
+    }
+    Some((e.finish()?, ids))
 }

@@ -378,10 +378,10 @@ impl<'a> Lifter<'a> {
     ) -> (Lv, u32) {
         let id = self.lifted.len() as u32;
         let v = self.round_coefficient(instr, v);
-        let (tv, each) = match &v {
-            Lv::T(t) => (Some(t.clone()), None),
-            Lv::Each(ts) => (None, Some(ts.clone())),
-            _ => (None, None),
+        let (tv, each, other) = match v {
+            Lv::T(t) => (Some(t), None, Lv::Token),
+            Lv::Each(ts) => (None, Some(ts), Lv::Token),
+            other => (None, None, other),
         };
         let had = tv.is_some() || each.is_some();
         let mut rec = Lifted {
@@ -410,10 +410,10 @@ impl<'a> Lifter<'a> {
         if had {
             self.watcher.value(self.st, self.m, &mut rec, &self.lifted, &self.dev);
         }
-        let v = match (&v, &rec.tv, &rec.each) {
-            (Lv::T(_), Some(t), _) => Lv::T(t.clone()),
-            (Lv::Each(_), _, Some(ts)) => Lv::Each(ts.clone()),
-            _ => v,
+        let v = match (&rec.tv, &rec.each) {
+            (Some(t), _) => Lv::T(t.clone()),
+            (None, Some(ts)) => Lv::Each(ts.clone()),
+            (None, None) => other,
         };
         self.lifted.push(rec);
         (v, id)

@@ -243,6 +243,11 @@ pub struct Refuter<'a> {
     runs: Mutex<Option<Runs>>,
 }
 
+/// Many inputs are not read one by one: they are not simplified.
+fn readable(x: &Inputs) -> bool {
+    x.values.len() <= 64
+}
+
 /// Runs of the baseline on one draw.
 #[derive(Clone)]
 struct Runs {
@@ -523,6 +528,10 @@ impl<'a> Refuter<'a> {
         c: &Counterexample,
         cut: &Refuter<'_>,
     ) -> Result<Vec<Difference>, String> {
+        if readable(&c.inputs) {
+            // Others than those that were drawn.
+            return self.check(&c.inputs, &c.placements);
+        }
         let runs = cut.runs.lock().ok().and_then(|r| r.clone()).ok_or("nothing was found")?;
         let l = Layouts { inputs: c.placements.clone() };
         let got =
@@ -638,8 +647,7 @@ impl<'a> Refuter<'a> {
 
     /// Simpler inputs with the same difference: whole inputs of ones or zeros.
     fn simplify(&self, c: &mut Counterexample, r: &mut Random) {
-        // Many inputs are not read one by one.
-        if c.inputs.values.len() > 64 {
+        if !readable(&c.inputs) {
             return;
         }
         let budget = (self.options.time / 4).min(Duration::from_secs(2));
