@@ -11,7 +11,7 @@
 //! followed down.
 
 use crate::decide::Attempt;
-use crate::lift::Path;
+use crate::lift::{Lifted, Path};
 use crate::outcome::*;
 use crate::outputs::ratio;
 use crate::problem::Problem;
@@ -83,9 +83,48 @@ struct Blamer<'a> {
     dist: &'a Module,
     /// Baseline records of each class.
     by_class: HashMap<ClassId, Vec<u32>, FxBuildHasher>,
-    users: HashMap<u32, Vec<u32>, FxBuildHasher>,
+    users: Users,
     kinds: HashMap<u32, Kind, FxBuildHasher>,
     budget: usize,
+}
+
+/// Records that read each record.
+struct Users {
+    /// Of each record: where its users end.
+    ends: Vec<u32>,
+    all: Vec<u32>,
+}
+
+impl Users {
+    fn new(records: &[Lifted]) -> Users {
+        let n = records.len();
+        let mut ends = vec![0u32; n];
+        let edges = || {
+            let of = |(k, r): (usize, &'_ Lifted)| (k as u32, r.operands.clone());
+            let all = records.iter().enumerate().map(of);
+            all.flat_map(|(k, o)| o.into_iter().map(move |o| (k, o as usize)))
+        };
+        for (_, o) in edges().filter(|e| e.1 < n) {
+            ends[o] += 1;
+        }
+        let mut sum = 0;
+        for e in &mut ends {
+            sum += std::mem::replace(e, sum);
+        }
+        let mut all = vec![0; sum as usize];
+        for (k, o) in edges().filter(|e| e.1 < n) {
+            all[ends[o] as usize] = k;
+            ends[o] += 1;
+        }
+        Users { ends, all }
+    }
+
+    fn of(&self, r: u32) -> &[u32] {
+        let r = r as usize;
+        let Some(&end) = self.ends.get(r) else { return &[] };
+        let start = if r == 0 { 0 } else { self.ends[r - 1] };
+        &self.all[start as usize..end as usize]
+    }
 }
 
 /// A verdict about one instruction.
@@ -248,7 +287,7 @@ impl Blamer<'_> {
             if seen > 200 {
                 break;
             }
-            queue.extend(self.users.get(&x).into_iter().flatten().copied());
+            queue.extend(self.users.of(x).iter().copied());
         }
         r
     }
@@ -264,6 +303,9 @@ impl Blamer<'_> {
 
     fn work_out(&mut self, r: u32) -> Kind {
         let rec = &self.a.dist[r as usize];
+        if rec.lost {
+            return Kind::Unrelated;
+        }
         let Some(t) = rec.tv.clone() else {
             // A tuple is what its operands are.
             let ops = self.operands(r);
@@ -318,6 +360,11 @@ impl Blamer<'_> {
             }
         }
         if self.budget == 0 || t.val.dt == Dt::BOOL || t.val.dt == Dt::INT {
+            return Kind::Unrelated;
+        }
+        // A first look follows no value behind a fault.
+        let behind = |o: &u32| self.kinds.get(o) == Some(&Kind::Unrelated);
+        if self.a.lost && self.direct_operands(r).iter().any(behind) {
             return Kind::Unrelated;
         }
         self.budget -= 1;
@@ -472,7 +519,7 @@ impl Blamer<'_> {
             if seen.len() > 400 {
                 return None;
             }
-            for u in self.users.get(&x).cloned().unwrap_or_default() {
+            for u in self.users.of(x).to_vec() {
                 if seen.contains(&u) {
                     continue;
                 }
@@ -769,9 +816,9 @@ impl Blamer<'_> {
         for (o, k) in &kinds {
             if let Kind::Partial(b, d, "maximum", _) = k {
                 let (p, _) = self.strip(*o);
-                let mut near: Vec<u32> = self.users.get(&p).cloned().unwrap_or_default();
+                let mut near: Vec<u32> = self.users.of(p).to_vec();
                 for x in near.clone() {
-                    near.extend(self.users.get(&x).into_iter().flatten().copied());
+                    near.extend(self.users.of(x).iter().copied());
                 }
                 if near.iter().any(|&u| self.op(u).is_collective()) {
                     local_max = true;
@@ -920,38 +967,29 @@ pub(crate) fn frontier(
     let n = a.dist.len();
     // Values that failing outputs are computed from through values that are
     // not exact by term.
-    let mut reach: Vec<SmallVec<[usize; 2]>> = vec![SmallVec::new(); n];
+    let mut seen = vec![false; n];
     let mut order: Vec<u32> = Vec::new();
-    for (k, o) in a.outputs.iter().enumerate() {
-        if o.proved {
-            continue;
-        }
+    for o in a.outputs.iter().filter(|o| !o.proved) {
         let mut stack = vec![o.dist_rec];
         while let Some(r) = stack.pop() {
             let Some(rec) = a.dist.get(r as usize) else { continue };
-            if reach[r as usize].last() == Some(&k) || (rec.known(&a.dist) && r != o.dist_rec) {
+            if seen[r as usize] || (rec.known(&a.dist) && r != o.dist_rec) {
                 continue;
             }
-            reach[r as usize].push(k);
-            if reach[r as usize].len() == 1 {
-                order.push(r);
-            }
+            seen[r as usize] = true;
+            order.push(r);
             stack.extend(rec.operands.iter().copied());
         }
     }
     order.sort_unstable();
-    let mut by_class: HashMap<ClassId, Vec<u32>, FxBuildHasher> = HashMap::default();
+    let mut by_class: HashMap<ClassId, Vec<u32>, FxBuildHasher> =
+        HashMap::with_capacity_and_hasher(a.base.len(), FxBuildHasher);
     for (k, r) in a.base.iter().enumerate() {
         if let Some(t) = &r.tv {
             by_class.entry(t.val.r.class).or_default().push(k as u32);
         }
     }
-    let mut users: HashMap<u32, Vec<u32>, FxBuildHasher> = HashMap::default();
-    for (k, r) in a.dist.iter().enumerate() {
-        for &o in &r.operands {
-            users.entry(o).or_default().push(k as u32);
-        }
-    }
+    let users = Users::new(&a.dist);
     let mut bl =
         Blamer { a, base, dist, by_class, users, kinds: HashMap::default(), budget: MAX_KINDS };
     let mut faults: Vec<(u32, Fault)> = Vec::new();
@@ -965,7 +1003,7 @@ pub(crate) fn frontier(
                 break;
             }
             let rec = &bl.a.dist[r as usize];
-            if rec.tv.is_none() && rec.failed.is_none() {
+            if rec.lost || rec.tv.is_none() && rec.failed.is_none() {
                 continue;
             }
             let is_index = |t: &Option<crate::tv::Tv>| {
@@ -1000,8 +1038,9 @@ pub(crate) fn frontier(
             }
         }
     }
+    let reach = reached(bl.a, faults.iter().map(|f| f.0));
     let mut items: Vec<FrontierItem> = Vec::new();
-    for (r, f) in faults {
+    for ((_, f), reaches) in faults.into_iter().zip(reach) {
         let rec = bl.a.dist[f.rec as usize].clone();
         if items.iter().any(|i| i.instr == rec.instr && i.code == f.code) {
             continue;
@@ -1038,10 +1077,44 @@ pub(crate) fn frontier(
             frames: frames(dist, &bl.a.dist_paths, rec.instr, rec.path),
             operands,
             counterpart: f.counterpart.map(|b| bl.a.base[b as usize].instr),
-            reaches: reach[r as usize].to_vec(),
+            reaches,
         });
     }
     items
+}
+
+/// The failing outputs that are computed from each of the records, through
+/// values that are not exact by term.
+fn reached(a: &Attempt, records: impl Iterator<Item = u32>) -> Vec<Vec<usize>> {
+    // Bit k: the k-th of the records takes part.
+    let mut mask = vec![0u64; a.dist.len()];
+    let mut count = 0;
+    for (k, r) in records.take(64).enumerate() {
+        if let Some(m) = mask.get_mut(r as usize) {
+            *m |= 1 << k;
+        }
+        count = k + 1;
+    }
+    // What a record passes on to its users.
+    let mut pass = vec![0u64; a.dist.len()];
+    for (k, r) in a.dist.iter().enumerate() {
+        for &o in &r.operands {
+            mask[k] |= pass.get(o as usize).copied().unwrap_or(0);
+        }
+        if mask[k] != 0 && !r.known(&a.dist) {
+            pass[k] = mask[k];
+        }
+    }
+    let mut out = vec![Vec::new(); count];
+    for (k, o) in a.outputs.iter().enumerate().filter(|(_, o)| !o.proved) {
+        let m = mask.get(o.dist_rec as usize).copied().unwrap_or(0);
+        for (j, v) in out.iter_mut().enumerate() {
+            if m >> j & 1 == 1 {
+                v.push(k);
+            }
+        }
+    }
+    out
 }
 
 impl Blamer<'_> {

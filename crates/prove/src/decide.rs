@@ -7,6 +7,7 @@
 //! replaces the term, so that everything after it matches by construction.
 
 use crate::devices::Devices;
+use crate::lift::known::Known;
 use crate::lift::{Budget, ConstTable, Lifted, Lifter, Lv, Path, RegionInfo, Stop, Watcher, dt_of};
 use crate::outcome::*;
 use crate::outputs::{OutputCheck, check_output};
@@ -45,6 +46,8 @@ pub(crate) struct Attempt {
     pub(crate) stop: Option<Stop>,
     pub(crate) replaced: usize,
     pub(crate) constants: Vec<crate::probe::Leaf>,
+    /// Values were left out, see [`FAR`].
+    pub(crate) lost: bool,
     /// For further distributed programs against the same baseline.
     lifted: LiftedBase,
     laws: Laws,
@@ -65,6 +68,8 @@ pub(crate) struct Laws {
     pub(crate) rules: Rules,
     /// Devices are lifted one by one.
     pub(crate) each: bool,
+    /// Values far from any relation are left out.
+    pub(crate) glance: bool,
 }
 
 struct Clock {
@@ -124,9 +129,31 @@ struct DistWatch<'a> {
     events: Vec<(u32, String)>,
     replaced: usize,
     search: bool,
+    /// How far from a known value each one is, if that is asked.
+    far: Option<Vec<u32>>,
+    /// Values were left out.
+    lost: bool,
 }
 
+/// Operations without any relation after which a first look gives up on what
+/// follows: a fault, as forms that differ meet again sooner.
+const FAR: u32 = 100;
+
 impl Watcher for DistWatch<'_> {
+    fn gives_up(&mut self, operands: &[u32], all: &[Lifted]) -> bool {
+        let Some(far) = &mut self.far else { return false };
+        let most = |far: &[u32], operands: &[u32]| {
+            operands.iter().filter_map(|&o| far.get(o as usize)).max().copied().unwrap_or(0)
+        };
+        for r in all.iter().skip(far.len()) {
+            let d = if r.known(all) { 0 } else { most(far, &r.operands).saturating_add(1) };
+            far.push(d);
+        }
+        let gone = most(far, operands) > FAR;
+        self.lost |= gone;
+        gone
+    }
+
     fn value(&mut self, st: &mut Store, m: &Module, rec: &mut Lifted, all: &[Lifted], _: &Devices) {
         if rec.failed.is_some() {
             return;
@@ -336,7 +363,8 @@ fn output_leaves(v: &Lv, rec: u32, recs: &[Lifted], m: &Module) -> Vec<(Lv, u32)
     }
 }
 
-/// One attempt under the given laws; `each`: devices are lifted one by one.
+/// One attempt under the given laws; `each`: devices are lifted one by one;
+/// `glance`: values far from any relation are not lifted.
 pub(crate) fn attempt(
     base: &Module,
     dist: &Module,
@@ -345,6 +373,7 @@ pub(crate) fn attempt(
     rules: Rules,
     prime: bool,
     each: bool,
+    glance: bool,
     start: Instant,
     options: &Options<'_>,
 ) -> Attempt {
@@ -377,8 +406,8 @@ pub(crate) fn attempt(
         (v, rec, std::mem::take(&mut l.lifted), l.stop)
     };
     let lifted = LiftedBase { value, rec, index, consts, stop };
-    let laws = Laws { rules, each };
-    against(st, dev, records, lifted, laws, base, dist, claim, p, clock, options)
+    let laws = Laws { rules, each, glance };
+    against(st, dev, records, lifted, laws, base, dist, claim, p, clock, options, None)
 }
 
 /// The rest of an attempt: the distributed program against a lifted baseline.
@@ -394,6 +423,7 @@ fn against(
     p: &Problem,
     mut clock: Clock,
     options: &Options<'_>,
+    known: Option<Known<'_>>,
 ) -> Attempt {
     if let Some(q) = options.progress {
         q.phase("distributed", Some(dist.instrs.len() as u64));
@@ -405,11 +435,13 @@ fn against(
         events: Vec::new(),
         replaced: 0,
         search: laws.rules.reals,
+        far: laws.glance.then(Vec::new),
+        lost: false,
     };
-    let mut known: HashMap<InstrId, Tv, FxBuildHasher> = HashMap::default();
+    let mut computed: HashMap<InstrId, Tv, FxBuildHasher> = HashMap::default();
     if !p.computed.is_empty() {
         let values = base_recs.iter().filter_map(|r| Some((r.instr, r.tv.clone()?)));
-        known.extend(values);
+        computed.extend(values);
     }
     let (dv, drec, dist_recs, dist_paths, stop2) = {
         let mut l = Lifter::new(
@@ -424,12 +456,13 @@ fn against(
         );
         l.replica_mode = p.replica_mode;
         l.each = laws.each;
-        let args = param_values(&mut l, p, true, claim, &known);
+        l.known = known;
+        let args = param_values(&mut l, p, true, claim, &computed);
         let (v, rec) = l.run(args);
         (v, rec, std::mem::take(&mut l.lifted), std::mem::take(&mut l.paths), l.stop)
     };
     let mut stop = lifted.stop.or(stop2);
-    let (events, replaced) = (std::mem::take(&mut watch.events), watch.replaced);
+    let (events, replaced, lost) = (std::mem::take(&mut watch.events), watch.replaced, watch.lost);
     let mut outputs = Vec::new();
     if stop.is_none() {
         let b = output_leaves(&lifted.value, lifted.rec, &base_recs, base);
@@ -459,7 +492,7 @@ fn against(
             let (x, y) = (b.get(k).unwrap_or(&none), d.get(k).unwrap_or(&none));
             sp.iter_mut().for_each(Special::renew);
             let shapes = (bs.get(k), ds.get(k));
-            let sp = match (&p.layouts, failed < PATIENCE) {
+            let sp = match (&p.layouts, failed < PATIENCE && !lost) {
                 (None, true) => &mut sp[..],
                 (Some(_), _) => &mut sp[..1],
                 (None, false) => &mut [],
@@ -486,6 +519,7 @@ fn against(
         stop,
         replaced,
         constants,
+        lost,
         lifted,
         laws,
     }
@@ -493,7 +527,8 @@ fn against(
 
 impl Attempt {
     /// The same attempt with another distributed program of the same
-    /// interface. Assumptions of earlier ones stay in the log.
+    /// interface, mostly an edit of `known`, if that is given. Assumptions of earlier ones stay
+    /// in the log.
     pub(crate) fn again(
         self,
         base: &Module,
@@ -501,10 +536,12 @@ impl Attempt {
         claim: &Claim,
         p: &Problem,
         options: &Options<'_>,
+        known: Option<Known<'_>>,
     ) -> Attempt {
         let clock = Clock { start: Instant::now(), limit: options.time_limit, steps: MAX_STEPS };
         let Attempt { st, dev, base: records, lifted, laws, .. } = self;
-        against(st, dev, records, lifted, laws, base, dist, claim, p, clock, options)
+        let laws = Laws { glance: false, ..laws };
+        against(st, dev, records, lifted, laws, base, dist, claim, p, clock, options, known)
     }
 
     /// By laws that hold to the bit.
@@ -574,29 +611,59 @@ pub(crate) fn best(
     options: &Options<'_>,
     start: Instant,
 ) -> (Attempt, Option<Grade>) {
-    let run = |rules: Rules, prime: bool, each: bool| {
-        attempt(base, dist, claim, p, rules, prime, each, start, options)
-    };
-    let exact = Rules { reals: false, finite: false };
-    let reals = Rules { reals: true, finite: false };
-    let finite = Rules { reals: true, finite: true };
-    let moves_only = !sums_over_devices(dist) && p.errors.is_empty();
-    if moves_only {
-        let a = run(exact, false, false);
+    let (a, grade) = first(base, dist, claim, p, options, start, false);
+    if grade.is_some() || a.stop.is_some() {
+        return (a, grade);
+    }
+    // Its memory serves the next one.
+    drop(a);
+    rest(base, dist, claim, p, options, start)
+}
+
+const EXACT: Rules = Rules { reals: false, finite: false };
+const REALS: Rules = Rules { reals: true, finite: false };
+const FINITE: Rules = Rules { reals: true, finite: true };
+
+/// Every value of the distributed program is the baseline's or moved.
+fn moves_only(dist: &Module, p: &Problem) -> bool {
+    !sums_over_devices(dist) && p.errors.is_empty()
+}
+
+/// The laws that hold for all values.
+fn first(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    p: &Problem,
+    options: &Options<'_>,
+    start: Instant,
+    glance: bool,
+) -> (Attempt, Option<Grade>) {
+    if moves_only(dist, p) {
+        let a = attempt(base, dist, claim, p, EXACT, false, false, glance, start, options);
         if proved(&a) {
             return (a, Some(Grade::Exact));
         }
     }
-    let a = run(reals, false, false);
-    if proved(&a) {
-        let g = grade_of(&a);
-        return (a, Some(g));
-    }
-    if a.stop.is_some() {
-        return (a, None);
-    }
-    // Its memory serves the next one.
-    drop(a);
+    let a = attempt(base, dist, claim, p, REALS, false, false, glance, start, options);
+    let grade = proved(&a).then(|| grade_of(&a));
+    (a, grade)
+}
+
+/// The laws that need finite values, and devices apart.
+fn rest(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    p: &Problem,
+    options: &Options<'_>,
+    start: Instant,
+) -> (Attempt, Option<Grade>) {
+    let run = |rules: Rules, prime: bool, each: bool| {
+        attempt(base, dist, claim, p, rules, prime, each, false, start, options)
+    };
+    let (exact, reals, finite) = (EXACT, REALS, FINITE);
+    let moves_only = moves_only(dist, p);
     let mut a = run(finite, false, false);
     if proved(&a) {
         let g = grade_of(&a);
@@ -690,9 +757,65 @@ pub(crate) fn verify_with(
     t0: Instant,
 ) -> (Outcome, Problem, Attempt) {
     let (mut a, grade) = best(base, dist, claim, &p, options, t0);
+    let outcome = outcome(&mut a, grade, base, dist, claim, &p, options, t0, false);
+    (outcome, p, a)
+}
+
+/// Instructions of both programs from which on a first look is worth it.
+const MANY: usize = 10_000;
+
+/// [`verify_with`], but `early` is asked first where the first attempt, without
+/// what is far from any relation, fails on a big pair: what it makes of that
+/// ends the matter.
+pub(crate) fn verify_early<T>(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    options: &Options<'_>,
+    p: Problem,
+    t0: Instant,
+    early: impl FnOnce(Outcome, Problem, Attempt) -> Option<T>,
+) -> Result<T, (Outcome, Problem, Attempt)> {
+    if base.instrs.len() + dist.instrs.len() < MANY {
+        return Err(verify_with(base, dist, claim, options, p, t0));
+    }
+    let (mut a, mut grade) = first(base, dist, claim, &p, options, t0, true);
+    if grade.is_none() && a.stop.is_none() {
+        if p.errors.is_empty() {
+            let (lost, q) = (a.lost, p.clone());
+            let o = outcome(&mut a, None, base, dist, claim, &p, options, t0, true);
+            if let Some(t) = early(o, q, a) {
+                return Ok(t);
+            }
+            (a, grade) = if lost {
+                best(base, dist, claim, &p, options, t0)
+            } else {
+                rest(base, dist, claim, &p, options, t0)
+            };
+        } else {
+            drop(a);
+            (a, grade) = best(base, dist, claim, &p, options, t0);
+        }
+    }
+    let outcome = outcome(&mut a, grade, base, dist, claim, &p, options, t0, false);
+    Err((outcome, p, a))
+}
+
+/// What an attempt comes to; `early`: further ones may follow.
+fn outcome(
+    a: &mut Attempt,
+    grade: Option<Grade>,
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    p: &Problem,
+    options: &Options<'_>,
+    t0: Instant,
+    early: bool,
+) -> Outcome {
     let all = grade.is_some() && p.errors.is_empty();
-    let mut assumptions = assumptions(&a, &p, base, dist);
-    assumptions.extend(declared(&p, claim));
+    let mut assumptions = assumptions(a, p, base, dist);
+    assumptions.extend(declared(p, claim));
     let mut grade = if all { grade } else { None };
     let mut outputs = Vec::new();
     let fallback = |m: &Module, r: &[Lifted], i: u32| {
@@ -712,7 +835,7 @@ pub(crate) fn verify_with(
             });
         }
         let (ok, reason, q) = (o.proved, o.reason.clone(), o.placement.clone());
-        let relation = if ok { relate::output(&a, base, k, bi, q.as_ref()) } else { None };
+        let relation = if ok { relate::output(a, base, k, bi, q.as_ref()) } else { None };
         outputs.push(OutputResult {
             index: k,
             name: output_name(dist, k, a.outputs.len()),
@@ -726,10 +849,9 @@ pub(crate) fn verify_with(
     grade = grade.map(|g| grade_with(g, &assumptions));
     let mut notes = p.notes.clone();
     notes.extend(p.errors.iter().cloned());
-    let mut frontier =
-        if all { Vec::new() } else { blame::frontier(&mut a, base, dist, &p, claim) };
-    if !all && p.errors.is_empty() && a.stop.is_none() {
-        if let Some(text) = missing_precondition(&a, base, dist, claim, &p, options, t0) {
+    let mut frontier = if all { Vec::new() } else { blame::frontier(a, base, dist, p, claim) };
+    if !all && !early && p.errors.is_empty() && a.stop.is_none() {
+        if let Some(text) = missing_precondition(a, base, dist, claim, p, options, t0) {
             notes.push(format!("with {text} every output is PROVED equal"));
             if let Some(f) = frontier.first_mut() {
                 f.code = "missing-precondition";
@@ -741,14 +863,14 @@ pub(crate) fn verify_with(
         }
     }
     let regrouped =
-        if all && grade != Some(Grade::Exact) { regrouped(&a, dist) } else { Vec::new() };
+        if all && grade != Some(Grade::Exact) { regrouped(a, dist) } else { Vec::new() };
     let exhausted = a.stop.map(|s| match s {
         Stop::Time => "time",
         Stop::Nodes => "memory",
         Stop::Steps => "steps",
         Stop::Interrupted => "interrupted",
     });
-    let outcome = Outcome {
+    Outcome {
         verdict: if all { Verdict::Proved } else { Verdict::Unknown },
         grade,
         assumptions,
@@ -768,8 +890,7 @@ pub(crate) fn verify_with(
             parts: 0,
             lemmas: 0,
         },
-    };
-    (outcome, p, a)
+    }
 }
 
 /// Ranges of undeclared integer inputs, as far as they are used as indices,
@@ -940,7 +1061,7 @@ pub(crate) fn output_terms(
     let p = problem::setup(base, dist, claim);
     let a = if each {
         let rules = Rules { reals: true, finite: true };
-        attempt(base, dist, claim, &p, rules, false, true, Instant::now(), options)
+        attempt(base, dist, claim, &p, rules, false, true, false, Instant::now(), options)
     } else {
         best(base, dist, claim, &p, options, Instant::now()).0
     };

@@ -2,6 +2,8 @@
 //! further distributed programs against the same baseline.
 
 use crate::decide::Attempt;
+use crate::lift::Lifted;
+use crate::lift::known::Known;
 use crate::outcome::{Grade, Related};
 use crate::problem::Problem;
 use crate::{Options, problem, relate};
@@ -15,6 +17,8 @@ pub struct Kept<'a> {
     /// What the baseline was lifted under.
     p: Problem,
     attempt: Option<Attempt>,
+    /// Records of `dist`, once others were lifted.
+    known: Vec<Lifted>,
     /// Of each distributed instruction: its one record.
     records: Vec<Option<u32>>,
     /// The same of the baseline's.
@@ -25,12 +29,21 @@ impl<'a> Kept<'a> {
     pub(crate) fn new(base: &'a Module, dist: &'a Module, p: Problem, attempt: Attempt) -> Self {
         let records = once(dist, &attempt.dist);
         let base_records = once(base, &attempt.base);
-        Kept { base, dist, p, attempt: Some(attempt), records, base_records }
+        let known = Vec::new();
+        Kept { base, dist, p, attempt: Some(attempt), known, records, base_records }
     }
 
     /// After a proof by lemmas: no terms of the whole programs.
     pub(crate) fn nothing(base: &'a Module, dist: &'a Module, p: Problem) -> Self {
-        Kept { base, dist, p, attempt: None, records: Vec::new(), base_records: Vec::new() }
+        Kept {
+            base,
+            dist,
+            p,
+            attempt: None,
+            known: Vec::new(),
+            records: Vec::new(),
+            base_records: Vec::new(),
+        }
     }
 
     /// How every distributed instruction stands to the baseline, in program
@@ -74,8 +87,18 @@ impl<'a> Kept<'a> {
         if a.stop.is_some() || a.is_exact() || !p.errors.is_empty() || !p.lifts_alike(&self.p) {
             return None;
         }
-        self.records.clear();
-        let a = a.again(self.base, dist, claim, &p, options);
+        let mut a = a;
+        if !self.records.is_empty() {
+            // The first time.
+            self.records.clear();
+            self.known = std::mem::take(&mut a.dist);
+        }
+        // Values are as before only if inputs and borders are.
+        let placed = |p: &Problem| p.pairs.iter().map(|q| q.placement.clone()).collect::<Vec<_>>();
+        let meshes = |m: &Module| m.header_attr("xla.sdy.meshes").map(str::to_owned);
+        let same = placed(&p) == placed(&self.p) && meshes(dist) == meshes(self.dist);
+        let known = same.then_some(Known { m: self.dist, records: &self.known });
+        let a = a.again(self.base, dist, claim, &p, options, known);
         let grade = a.grade(claim, &p);
         self.attempt = Some(a);
         grade

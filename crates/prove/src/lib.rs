@@ -122,6 +122,33 @@ pub fn verify_then<T: Send>(
     })
 }
 
+/// [`verify_then`], but `early` is asked first where a first attempt fails on a
+/// big pair: further attempts, with laws that need finite values or devices
+/// apart, are made only if it gives nothing. Its outcome is UNKNOWN, although
+/// the pair may be proved yet, and shows outputs that lie far behind what is
+/// not related as unrelated.
+pub fn verify_early<T: Send>(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    options: &Options<'_>,
+    early: impl FnOnce(Outcome, &mut Kept<'_>) -> Option<T> + Send,
+    f: impl FnOnce(Outcome, &mut Kept<'_>) -> T + Send,
+) -> Option<T> {
+    on_big_stack(|| {
+        let t = std::time::Instant::now();
+        let p = problem::setup(base, dist, claim);
+        if let Some(outcome) = memo::prove(base, dist, claim, &p, options, t) {
+            return f(outcome, &mut Kept::nothing(base, dist, p));
+        }
+        let early = |o, p, a| early(o, &mut Kept::new(base, dist, p, a));
+        match decide::verify_early(base, dist, claim, options, p, t, early) {
+            Ok(t) => t,
+            Err((outcome, p, a)) => f(outcome, &mut Kept::new(base, dist, p, a)),
+        }
+    })
+}
+
 /// The steps behind the relation of a distributed instruction.
 pub fn explain(
     base: &Module,

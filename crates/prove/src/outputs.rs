@@ -12,6 +12,8 @@ use scalify_terms::{Coef, Store};
 /// Most terms of an attempt whose outputs are compared in parts.
 const MAX_NARROW: usize = 40_000;
 
+const UNRELATED: &str = "is not related to the baseline's output";
+
 /// One output of an attempt.
 pub(crate) struct OutputCheck {
     pub(crate) base: Option<Tv>,
@@ -47,10 +49,15 @@ pub(crate) fn check_output(
     };
     let (Some(b), Lv::T(_) | Lv::Each(_)) = (out.base.clone(), &y.0) else {
         // Tokens on both sides carry nothing.
-        let both = matches!((&x.0, &y.0), (Lv::Token, Lv::Token)) && bs.is_some() && ds.is_some();
-        out.proved = both;
-        if !both {
-            out.reason = Some("the programs have different numbers of outputs".to_owned());
+        let empty = |s: Option<&Shape>| s.is_some_and(|s| s.as_array().is_none());
+        let tokens = matches!((&x.0, &y.0), (Lv::Token, Lv::Token));
+        out.proved = tokens && empty(bs) && empty(ds);
+        if !out.proved {
+            let why = match (bs, ds) {
+                (Some(_), Some(_)) => UNRELATED,
+                _ => "the programs have different numbers of outputs",
+            };
+            out.reason = Some(why.to_owned());
         }
         return out;
     };
@@ -76,7 +83,7 @@ pub(crate) fn check_output(
         if out.proved {
             out.placement = Some(Placement::replicated(g.dims.len(), p.devices as u32));
         } else {
-            out.reason = Some("is not related to the baseline's output".to_owned());
+            out.reason = Some(UNRELATED.to_owned());
         }
         return out;
     }
@@ -147,7 +154,7 @@ fn same_in_layout(
             ratio(l.st, d.val.coef, want.val.coef)
         ));
     }
-    Err("is not related to the baseline's output".to_owned())
+    Err(UNRELATED.to_owned())
 }
 
 pub(crate) fn ratio(st: &mut Store, a: Coef, b: Coef) -> String {

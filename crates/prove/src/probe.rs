@@ -162,7 +162,8 @@ pub fn pair(
 ) -> Pair {
     let problem = problem::setup(base, dist, claim);
     let o = Options::default();
-    let a = decide::attempt(base, dist, claim, &problem, rules, prime, each, Instant::now(), &o);
+    let a =
+        decide::attempt(base, dist, claim, &problem, rules, prime, each, false, Instant::now(), &o);
     let Attempt { st, dev, base, dist, constants, .. } = a;
     Pair { store: st, devices: dev, base, dist, constants, problem }
 }

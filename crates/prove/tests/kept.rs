@@ -100,3 +100,45 @@ fn exact_laws_alone_prove_nothing_further() {
     .expect("no panic");
     assert_eq!((grade, again), (Some(Grade::Exact), None));
 }
+
+/// One of two results of a sort, then an operation on it.
+fn sorted(devices: i64, which: i64, end: &str) -> Module {
+    let text = format!(
+        "HloModule m, num_partitions={devices}
+
+less {{
+ a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ c = f32[] parameter(2)
+ d = f32[] parameter(3)
+ ROOT r = pred[] compare(a, b), direction=LT
+}}
+
+ENTRY main {{
+ x = f32[6] parameter(0)
+ y = f32[6] parameter(1)
+ s = (f32[6], f32[6]) sort(x, y), dimensions={{0}}, to_apply=less
+ g = f32[6] get-tuple-element(s), index={which}
+ e = f32[6] exponential(g)
+ ROOT r = f32[6] {end}(e)
+}}
+"
+    );
+    scalify_hlo::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+#[test]
+fn an_edit_of_what_has_no_operation_of_its_own_counts() {
+    let base = sorted(1, 1, "tanh");
+    // The first program is wrong at its end alone.
+    let first = sorted(2, 1, "sine");
+    let (right, wrong) = (sorted(2, 1, "tanh"), sorted(2, 0, "tanh"));
+    let c = Claim { mesh: Mesh::parse("tp=2").ok(), ..Claim::default() };
+    let o = Options::default();
+    let found = verify_then(&base, &first, &c, &o, |outcome, kept| {
+        (outcome.verdict, [&wrong, &right, &wrong].map(|m| kept.proves(m, &c, &o).is_some()))
+    });
+    let (verdict, proved) = found.expect("no panic");
+    assert_eq!(verdict, Verdict::Unknown);
+    assert_eq!(proved, [false, true, false]);
+}

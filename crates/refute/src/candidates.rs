@@ -327,9 +327,9 @@ impl<'a> Context<'a> {
         one(&x.edit) && x.also.iter().all(|(_, e)| one(e))
     }
 
-    /// All candidates within `reach` of the suspects, sorted by cost.
-    pub fn candidates(&self, suspects: &[(InstrId, f64)], reach: f64) -> Vec<Candidate> {
-        let dist = self.distances(suspects);
+    /// All candidates within `reach` of the suspects, sorted by cost; `dist`:
+    /// [`Context::distances`] from those.
+    pub fn candidates(&self, dist: &[f64], reach: f64) -> Vec<Candidate> {
         let mut out = Vec::new();
         for (c, comp) in self.m.comps.iter().enumerate() {
             // Reducers and comparators are not edited in place.
@@ -348,14 +348,14 @@ impl<'a> Context<'a> {
         }
         self.join(&mut out);
         if let Some(a) = &self.aligned {
-            self.grafts(a, &dist, &mut out);
+            self.grafts(a, dist, &mut out);
         }
         for comp in self.m.comps.iter().filter(|c| c.instrs.len() <= 20_000) {
-            self.rescales(&comp.instrs, &dist, reach, &mut out);
+            self.rescales(&comp.instrs, dist, reach, &mut out);
         }
         for (c, comp) in self.m.comps.iter().enumerate() {
             if self.local[c] && comp.instrs.len() <= 20_000 {
-                self.turns(&comp.instrs, &dist, reach, &mut out);
+                self.turns(&comp.instrs, dist, reach, &mut out);
             }
         }
         out.sort_by(|a, b| a.cost.total_cmp(&b.cost));
@@ -628,7 +628,10 @@ impl<'a> Context<'a> {
         if local && float && !self.is_constant(at, 4) {
             let mut seen: Vec<&[(i64, i64)]> = Vec::new();
             let mut again = None;
-            for &y in list.iter().filter(|&&y| m.instr(y).opcode == Opcode::CollectivePermute) {
+            let ring = |y: &&InstrId| {
+                m.instr(**y).opcode == Opcode::CollectivePermute && self.owner[y.0 as usize] == c
+            };
+            for &y in self.collectives.iter().filter(ring) {
                 if let Attrs::Collective(p) = &m.instr(y).attrs {
                     if !seen.contains(&&p.pairs[..]) && seen.len() < 3 {
                         seen.push(&p.pairs);

@@ -5,7 +5,7 @@
 //! values follow from the baseline's, which one device computes; only what
 //! comes after is evaluated on all of them.
 
-use crate::edit::Editor;
+use crate::edit::{Editor, Ids, valid};
 use crate::evaluate::{self, Inputs, Results, RunLimits};
 use crate::restrict::cone;
 use crate::shrink::{Reduced, shrink};
@@ -23,6 +23,8 @@ pub struct Cut {
     pub base: Module,
     /// The distributed program, with those values as its last parameters.
     pub dist: Module,
+    /// The given distributed program's instructions in it.
+    pub ids: Ids,
     p: Problem,
     placements: Vec<Option<Placement>>,
     /// Position of the first of those outputs.
@@ -58,7 +60,8 @@ pub fn near(one: &Reduced, p: &Problem, kept: &mut Kept<'_>) -> Option<(Reduced,
             l.shape = s;
         }
     }
-    let r = Reduced { output: one.output, ..small };
+    let (base_ids, dist_ids) = (one.base_ids.clone(), one.dist_ids.clone());
+    let r = Reduced { output: one.output, base_ids, dist_ids, ..small };
     let cut = cut(&r, &q, kept)?;
     Some((r, q, cut))
 }
@@ -100,18 +103,21 @@ fn cut(r: &Reduced, p: &Problem, kept: &mut Kept<'_>) -> Option<Cut> {
     let first = r.base.instr(r.base.entry_comp().root).operands.len();
     let base = with_outputs(&r.base, &given)?;
     let inputs = kept_pairs.iter().map(|&k| params[p.pairs[k].dist]).collect();
-    let dist = from_given(&r.dist, inputs, &given, &live)?;
-    Some(Cut { base, dist, p: q, placements, first, pairs: kept_pairs })
+    let (dist, ids) = from_given(&r.dist, inputs, &given, &live)?;
+    let ids = r.dist_ids.then(&ids);
+    Some(Cut { base, dist, ids, p: q, placements, first, pairs: kept_pairs })
 }
 
 /// The baseline value of which `x` is the block, if both are computed, with
 /// the sizes that the placement says, in the reduced pair too.
 fn related(r: &Reduced, x: InstrId, kept: &mut Kept<'_>) -> Option<Given> {
-    if r.dist.instr(x).operands.is_empty() || !kept.is_related(x) {
+    let given = r.dist_ids.given(x)?;
+    if r.dist.instr(x).operands.is_empty() || !kept.is_related(given) {
         return None;
     }
-    let (b, placement) = kept.block_of(x)?;
-    // Left out of the reduced baseline.
+    let (b, placement) = kept.block_of(given)?;
+    // `None`: left out of the reduced baseline.
+    let b = r.base_ids.small(b)?;
     let i = r.base.instr(b);
     if i.operands.is_empty() && i.opcode != Opcode::Parameter {
         return None;
@@ -186,7 +192,7 @@ fn from_given(
     inputs: Vec<InstrId>,
     given: &[Given],
     live: &FxHashSet<InstrId>,
-) -> Option<Module> {
+) -> Option<(Module, Ids)> {
     let mut e = Editor::new(m);
     let entry = m.entry.0 as usize;
     let root = m.entry_comp().root;
@@ -195,7 +201,6 @@ fn from_given(
     for &x in m.instr(root).operands.iter().filter(|x| !live.contains(x)) {
         keep.extend(cone(m, x));
     }
-    e.remove(|x| !keep.contains(&x))?;
     let mut params = inputs;
     params.extend(given.iter().map(|g| g.dist));
     for (n, x) in params.iter().enumerate() {
@@ -205,7 +210,8 @@ fn from_given(
         i.calls.clear();
     }
     e.m.comps[entry].params = params;
-    e.finish()
+    let (m, ids) = e.compact(|x| keep.contains(&x))?;
+    Some((valid(m)?, ids))
 }
 
 impl Cut {

@@ -7,6 +7,7 @@ use crate::restrict::restrict;
 use crate::rounding;
 use crate::search::{Counterexample, Evidence, MAX_VOLUME, Options, Refuter, Search, too_big};
 use crate::shrink::{Reduced, shrink};
+use crate::together::both;
 use scalify_claim::Claim;
 use scalify_ir::Module;
 use scalify_prove::Kept;
@@ -71,10 +72,54 @@ pub fn decide(
     plan: &Plan,
 ) -> Decision {
     let start = Instant::now();
-    scalify_prove::verify_then(base, dist, claim, prover, |outcome, kept| {
+    let all = |outcome: Outcome, kept: &mut Kept<'_>| {
         beyond(base, dist, claim, prover, plan, outcome, kept, start)
-    })
-    .unwrap_or_else(|| Decision::of(scalify_prove::internal_error()))
+    };
+    let decision = if plan.refute && !plan.repair.is_zero() {
+        let early = |outcome: Outcome, kept: &mut Kept<'_>| {
+            early(base, dist, claim, prover, plan, outcome, kept, start)
+        };
+        scalify_prove::verify_early(base, dist, claim, prover, early, all)
+    } else {
+        scalify_prove::verify_then(base, dist, claim, prover, all)
+    };
+    decision.unwrap_or_else(|| Decision::of(scalify_prove::internal_error()))
+}
+
+/// Most time for a refutation before all attempts at a proof are made, of the
+/// time that the first one took.
+const EARLY: u32 = 4;
+
+/// A deep pair too big to evaluate, refuted after the first attempt at a
+/// proof, with a repair that is proved by it. `None` says nothing.
+fn early(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    prover: &scalify_prove::Options<'_>,
+    plan: &Plan,
+    outcome: Outcome,
+    kept: &mut Kept<'_>,
+    start: Instant,
+) -> Option<Decision> {
+    let p = problem::setup(base, dist, claim);
+    too_big(base, dist, &p)?;
+    if let Some(p) = prover.progress {
+        p.phase("evaluating both programs", None);
+    }
+    let taken = start.elapsed();
+    let mut time = (taken * EARLY).clamp(Duration::from_millis(200), Duration::from_secs(20));
+    if let Some(limit) = prover.time_limit {
+        time = time.min(limit.saturating_sub(taken) / 4);
+    }
+    let plan = Plan { repair: plan.repair.min(time), ..*plan };
+    let search = Options { time: plan.search.time.min(time), samples: 1, ..plan.search };
+    let mut d = Decision::of(outcome);
+    let (b, f) = both(|| flat(base), || flat(dist));
+    let (b, f) = (b.as_ref().unwrap_or(base), f.as_ref().unwrap_or(dist));
+    let (r, q, elements) = restrict(b, f, &p, &open(&d))?;
+    let deep = elements > MAX_VOLUME;
+    (deep && nearest(base, dist, claim, prover, &plan, r, q, search, kept, &mut d)).then_some(d)
 }
 
 impl Decision {
@@ -333,17 +378,19 @@ fn nearest(
     let Ok(refuter) = Refuter::new(&r.base, &r.dist, &q, claim, options) else { return false };
     let refuter = refuter.from(&cut);
     let Search::Differ(mut c) = refuter.search() else { return false };
+    let Ok(whole) = Refuter::new(&r.base, &r.dist, &q, claim, options) else { return false };
     let time = (plan.repair / 2).max(Duration::from_secs(1));
     let o = &d.outcome;
-    let repair::Found { repairs, tried, .. } =
-        repair::search(base, dist, claim, prover, o, &refuter, &c, Some(&r), kept, time);
+    // What is shown is what the whole of the smaller programs gives.
+    let (found, repair::Found { repairs, tried, .. }) = both(
+        || whole.confirm(&c, &refuter),
+        || repair::search(base, dist, claim, prover, o, &refuter, &c, Some(&r), kept, time),
+    );
     d.edits_tried = tried;
     if !repairs.iter().any(|r| r.grade.is_some()) {
         return false;
     }
-    // What is shown is what the whole of the smaller programs gives.
-    let Ok(whole) = Refuter::new(&r.base, &r.dist, &q, claim, options) else { return false };
-    match whole.check(&c.inputs, &c.placements) {
+    match found {
         Ok(found) if !found.is_empty() => c.outputs = found,
         _ => return false,
     }

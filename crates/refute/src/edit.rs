@@ -1,6 +1,7 @@
 //! Small edits of a module: insert an instruction, redirect its users, make a
 //! reducer. Results are checked with `scalify_ir::validate`.
 
+use rustc_hash::FxHashSet;
 use scalify_interp::Tensor;
 use scalify_ir::attrs::CollectiveAttrs;
 use scalify_ir::infer::infer_op;
@@ -9,6 +10,49 @@ use scalify_ir::{
     ArrayShape, Attrs, CompId, Computation, DType, InstrId, Literal, Module, Opcode, ReplicaGroups,
     Shape,
 };
+
+/// The module, if it is valid.
+pub(crate) fn valid(m: Module) -> Option<Module> {
+    let v = scalify_ir::validate(&m, &scalify_ir::ValidateOptions::default());
+    v.iter().all(|i| i.severity != scalify_ir::validate::Severity::Error).then_some(m)
+}
+
+/// The instructions of a program in a smaller one made of it.
+#[derive(Clone, Debug, Default)]
+pub struct Ids(Option<(Vec<Option<InstrId>>, Vec<InstrId>)>);
+
+impl Ids {
+    /// What an instruction is in the smaller program.
+    pub fn small(&self, x: InstrId) -> Option<InstrId> {
+        match &self.0 {
+            Some((small, _)) => small.get(x.0 as usize).copied().flatten(),
+            None => Some(x),
+        }
+    }
+
+    /// What an instruction of the smaller program is in the given one; `None`
+    /// if it was made for the smaller one.
+    pub fn given(&self, x: InstrId) -> Option<InstrId> {
+        match &self.0 {
+            Some((_, old)) => old.get(x.0 as usize).copied(),
+            None => Some(x),
+        }
+    }
+
+    /// The same in a still smaller program.
+    #[must_use]
+    pub fn then(&self, next: &Ids) -> Ids {
+        let (Some((small, old)), Some((_, left))) = (&self.0, &next.0) else {
+            return if self.0.is_some() { self.clone() } else { next.clone() };
+        };
+        // Made for the program in between: no instruction of the given one.
+        let made = InstrId(u32::MAX);
+        Ids(Some((
+            small.iter().map(|x| x.and_then(|x| next.small(x))).collect(),
+            left.iter().map(|x| old.get(x.0 as usize).copied().unwrap_or(made)).collect(),
+        )))
+    }
+}
 
 /// A module under edit.
 #[derive(Clone, Debug)]
@@ -22,9 +66,14 @@ pub struct Editor {
 impl Editor {
     /// Starts from a copy.
     pub fn new(m: &Module) -> Editor {
+        Editor::of(m.clone())
+    }
+
+    /// Edits the module itself.
+    pub fn of(m: Module) -> Editor {
         // An edited module has names of ours already.
         let edited = m.instrs.iter().any(|i| m.str(i.name).starts_with("repair."));
-        Editor { m: m.clone(), made: if edited { m.instrs.len() } else { 0 }, shift: 0 }
+        Editor { made: if edited { m.instrs.len() } else { 0 }, m, shift: 0 }
     }
 
     /// The id that a computation of the original module has now.
@@ -69,8 +118,7 @@ impl Editor {
 
     /// The edited module, if it is valid.
     pub fn finish(self) -> Option<Module> {
-        let v = scalify_ir::validate(&self.m, &scalify_ir::ValidateOptions::default());
-        v.iter().all(|i| i.severity != scalify_ir::validate::Severity::Error).then_some(self.m)
+        valid(self.m)
     }
 
     /// Adds an instruction to `comp` right after `after` (at the front if
@@ -101,9 +149,20 @@ impl Editor {
             None => 0,
         };
         // Operands stand before their users.
-        for o in operands {
-            at = at.max(list.iter().position(|x| x == o)? + 1);
+        let mut open: FxHashSet<InstrId> = operands.iter().copied().collect();
+        let mut last = None;
+        for (k, x) in list.iter().enumerate().rev() {
+            if open.is_empty() {
+                break;
+            }
+            if open.remove(x) {
+                last = last.or(Some(k));
+            }
         }
+        if !open.is_empty() {
+            return None;
+        }
+        at = at.max(last.map_or(0, |k| k + 1));
         list.insert(at, id);
         Some(id)
     }
@@ -161,6 +220,62 @@ impl Editor {
             }),
         }
         Some(())
+    }
+
+    /// The module with nothing but the instructions of the entry that `keep`
+    /// says, the parameters, and what those call; not checked. Instructions
+    /// are numbered anew.
+    pub fn compact(self, keep: impl Fn(InstrId) -> bool) -> Option<(Module, Ids)> {
+        let mut m = self.m;
+        let entry = m.entry.0 as usize;
+        let params: FxHashSet<InstrId> = m.comps.get(entry)?.params.iter().copied().collect();
+        m.comps[entry].instrs.retain(|&x| keep(x) || params.contains(&x));
+        let mut called = vec![false; m.comps.len()];
+        let mut work = vec![entry];
+        while let Some(c) = work.pop() {
+            if !std::mem::replace(called.get_mut(c)?, true) {
+                let list = m.comps[c].instrs.iter();
+                work.extend(list.flat_map(|&x| &m.instr(x).calls).map(|c| c.0 as usize));
+            }
+        }
+        let mut live = vec![false; m.instrs.len()];
+        for c in m.comps.iter().zip(&called).filter(|c| *c.1) {
+            c.0.instrs.iter().for_each(|x| live[x.0 as usize] = true);
+        }
+        let mut old = Vec::new();
+        let mut small = vec![None; m.instrs.len()];
+        for (k, slot) in small.iter_mut().enumerate().filter(|(k, _)| live[*k]) {
+            *slot = Some(InstrId(u32::try_from(old.len()).ok()?));
+            old.push(InstrId(k as u32));
+        }
+        let mut count = 0;
+        let comps: Vec<CompId> = called
+            .iter()
+            .map(|&c| {
+                count += u32::from(c);
+                CompId(count.saturating_sub(1))
+            })
+            .collect();
+        let now = |x: InstrId| small.get(x.0 as usize).copied().flatten();
+        let mut keep = live.iter();
+        m.instrs.retain(|_| keep.next() == Some(&true));
+        for i in &mut m.instrs {
+            for o in &mut i.operands {
+                *o = now(*o)?;
+            }
+            for c in &mut i.calls {
+                *c = comps[c.0 as usize];
+            }
+        }
+        let mut keep = called.iter();
+        m.comps.retain(|_| keep.next() == Some(&true));
+        for c in &mut m.comps {
+            for x in c.instrs.iter_mut().chain(&mut c.params).chain([&mut c.root]) {
+                *x = now(*x)?;
+            }
+        }
+        m.entry = comps[entry];
+        Some((m, Ids(Some((small, old)))))
     }
 
     /// A scalar or filled constant.

@@ -5,7 +5,7 @@ use scalify_claim::Placement;
 use scalify_interp::{Accumulate, RunError, RunOptions, Tensor, Value, run};
 use scalify_ir::{Module, Shape};
 use scalify_prove::problem::Problem;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Limits of one run.
@@ -65,7 +65,7 @@ pub struct Inputs {
 }
 
 /// Per device the array leaves of the result.
-pub type Results = Rc<Vec<Vec<Tensor>>>;
+pub type Results = Arc<Vec<Vec<Tensor>>>;
 
 fn execute(
     m: &Module,
@@ -85,7 +85,7 @@ fn execute(
         ..Default::default()
     };
     let out = run(m, None, &args, options)?;
-    Ok(Rc::new(out.iter().map(leaves).collect()))
+    Ok(Arc::new(out.iter().map(leaves).collect()))
 }
 
 fn no_fit() -> RunError {

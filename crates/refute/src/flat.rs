@@ -10,7 +10,8 @@ const MAX_DEPTH: usize = 32;
 
 /// The program with computations that are called once, from the entry by
 /// `call`, in place of their calls, and elements of tuples read directly.
-/// Instructions keep their ids. `None` if there is nothing to do.
+/// Instructions keep their ids. `None` if there is nothing to do. Of a valid
+/// program it is valid; that is left to be checked with what is made of it.
 pub fn flat(m: &Module) -> Option<Module> {
     let mut sites = vec![0usize; m.comps.len()];
     for c in m.comps.iter().flat_map(|c| &c.instrs).flat_map(|&i| &m.instr(i).calls) {
@@ -61,7 +62,7 @@ pub fn flat(m: &Module) -> Option<Module> {
     e.m.entry = now[entry];
     let mut gone = inlined.iter();
     e.m.comps.retain(|_| gone.next() != Some(&true));
-    e.finish()
+    Some(e.m)
 }
 
 struct Flat<'a> {

@@ -11,6 +11,7 @@ pub mod apply;
 mod around;
 mod blocks;
 pub mod candidates;
+mod carry;
 pub mod collectives;
 pub mod compare;
 pub mod cut;
@@ -32,6 +33,7 @@ pub mod restrict;
 mod rounding;
 pub mod search;
 pub mod shrink;
+mod together;
 mod varies;
 pub mod words;
 

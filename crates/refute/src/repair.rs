@@ -48,6 +48,11 @@ const MANY: usize = 10_000;
 /// in place of distributed ones.
 const FEW: usize = 6_000;
 
+/// A distance to the suspects, and the least that an edit costs beside its
+/// distance.
+const NEAR: f64 = 0.5;
+const CHEAPEST: f64 = 0.2;
+
 /// What a search for repairs found.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
@@ -84,7 +89,7 @@ pub fn search(
         let (_, related) = scalify_prove::verify_related(base, dist, claim, &o);
         ctx.aligned = Some(Aligned::new(base, dist, outcome, &related));
     }
-    let small = reduced.map(|r| Context::new(refuter.evaluated(), &r.base, p));
+    let small = reduced.map(|r| (Context::new(refuter.evaluated(), &r.base, p), refuter.ids(r)));
     let reach = if dist.instrs.len() > MANY { 1.6 } else { f64::INFINITY };
     let mut suspects: Vec<(InstrId, f64)> = Vec::new();
     for (k, f) in outcome.frontier.iter().enumerate().take(6) {
@@ -106,7 +111,16 @@ pub fn search(
     let mut likely: Vec<(Candidate, Module)> = Vec::new();
     let mut stop: Option<Duration> = None;
     let distances = ctx.distances(&suspects);
-    for c in ctx.candidates(&suspects, reach) {
+    // In a big program the nearest are listed first: those that cost less than
+    // any other, so that the order is that of all.
+    let first = |c: &Candidate| {
+        let d = distances.get(c.at.0 as usize).copied().unwrap_or(f64::INFINITY);
+        reach.is_finite() && d <= NEAR && c.cost < NEAR + CHEAPEST
+    };
+    let nearest = if reach.is_finite() { ctx.candidates(&distances, NEAR) } else { Vec::new() };
+    let others = std::iter::once_with(|| ctx.candidates(&distances, reach)).flatten();
+    let all = nearest.into_iter().filter(first).chain(others.filter(|c| !first(c)));
+    for c in all {
         let now = start.elapsed();
         if now > time || stop.is_some_and(|s| now > s) || proved.len() >= WANTED {
             break;
@@ -116,11 +130,11 @@ pub fn search(
             continue;
         }
         let m = match &small {
-            Some(s) => {
+            Some((s, ids)) => {
                 if sizes && !Context::free_of_sizes(&c) {
                     continue;
                 }
-                let Some(m) = s.apply(&c) else { continue };
+                let Some(m) = c.within(ids).and_then(|c| s.apply(&c)) else { continue };
                 tried += 1;
                 if !trial.agrees(refuter, &m) {
                     continue;
@@ -228,7 +242,7 @@ pub fn by_proof(
         )
     };
     let distances = ctx.distances(&suspects);
-    let all = ctx.candidates(&suspects, f64::INFINITY);
+    let all = ctx.candidates(&distances, f64::INFINITY);
     for c in all.iter().filter(|c| collective(c)).take(BLIND) {
         let left = time.saturating_sub(start.elapsed());
         if left.is_zero() {

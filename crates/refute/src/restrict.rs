@@ -5,9 +5,10 @@
 //! nothing reads any more shrink to one element: a difference is one of the
 //! given programs too, whatever the other inputs are.
 
-use crate::edit::Editor;
+use crate::edit::{Editor, Ids};
 use crate::search::volume;
 use crate::shrink::Reduced;
+use crate::together::both;
 use rustc_hash::{FxHashMap, FxHashSet};
 use scalify_ir::{ArrayShape, Attrs, InstrId, Module, Opcode, Shape, ShapeId};
 use scalify_prove::problem::Problem;
@@ -27,8 +28,10 @@ pub fn restrict(
     }
     let mut smallest: Option<(f64, usize)> = None;
     for &k in open.iter().filter(|&&k| k < n).take(16) {
-        let v = elements(base, outputs(base)?[k])
-            + elements(dist, outputs(dist)?[k]) * p.devices as f64;
+        let most = smallest.map_or(f64::INFINITY, |s| s.0);
+        let b = elements(base, outputs(base)?[k], most);
+        let each = p.devices as f64;
+        let v = b + elements(dist, outputs(dist)?[k], (most - b) / each) * each;
         if smallest.is_none_or(|s| v < s.0) {
             smallest = Some((v, k));
         }
@@ -50,8 +53,8 @@ pub fn restrict(
         pair.placement = None;
         pair.inferred = false;
     }
-    let rb = left(base, k, &b, &idle_base)?;
-    let mut rd = left(dist, k, &d, &idle_dist)?;
+    let (rb, rd) = both(|| left(base, k, &b, &idle_base), || left(dist, k, &d, &idle_dist));
+    let ((rb, base_ids), (mut rd, dist_ids)) = (rb?, rd?);
     // The collectives that told the number of devices may be gone.
     let h = &mut rd.header;
     if p.replica_mode {
@@ -61,16 +64,21 @@ pub fn restrict(
     }
     // What is called counts too.
     let v = volume(&rb) + volume(&rd) * p.devices as f64;
-    Some((Reduced { base: rb, dist: rd, output: Some(k), smaller: false }, q, v))
+    let output = Some(k);
+    Some((Reduced { base: rb, dist: rd, output, smaller: false, base_ids, dist_ids }, q, v))
 }
 
-/// Elements of the arrays that `x` is computed from, and its own.
-fn elements(m: &Module, x: InstrId) -> f64 {
+/// Elements of the arrays that `x` is computed from, and its own; no more than
+/// `most` are counted.
+fn elements(m: &Module, x: InstrId, most: f64) -> f64 {
     let size = |a: &ArrayShape| a.dims.iter().map(|&d| d as f64).product::<f64>();
     let mut seen = vec![false; m.instrs.len()];
     let mut work = vec![x];
     let mut sum = 0.0;
     while let Some(x) = work.pop() {
+        if sum > most {
+            break;
+        }
         if !std::mem::replace(&mut seen[x.0 as usize], true) {
             sum += m.array(x).map_or(0.0, size);
             match element(m, x) {
@@ -135,53 +143,70 @@ fn one(s: &Shape) -> Option<Shape> {
 }
 
 /// The program with zeros for all outputs but `keep`, made from `live`.
-fn left(m: &Module, keep: usize, live: &FxHashSet<InstrId>, idle: &[InstrId]) -> Option<Module> {
-    let entry = m.entry;
-    let mut e = Editor::new(m);
-    let mut parts = Vec::new();
-    for (k, &x) in outputs(m)?.iter().enumerate() {
-        if k == keep {
-            parts.push(x);
-            continue;
-        }
-        let s = one(m.shape(x))?;
-        let a = s.as_array()?;
-        let zero = e.constant(entry, a.dtype, 0.0)?;
-        parts.push(e.spread(entry, zero, zero, a)?);
-    }
-    let shape = Shape::Tuple(parts.iter().map(|&x| e.m.shape(x).clone()).collect());
-    let root = e.insert(entry, None, Opcode::Tuple, Attrs::None, &parts, &[], Some(shape))?;
-    e.m.comps[entry.0 as usize].root = root;
+fn left(
+    m: &Module,
+    keep: usize,
+    live: &FxHashSet<InstrId>,
+    idle: &[InstrId],
+) -> Option<(Module, Ids)> {
+    let entry = m.entry.0 as usize;
+    let outputs = outputs(m)?.to_vec();
+    let out = *outputs.get(keep)?;
     // Values that cross a border of a region and are not read.
-    let mut zeros: FxHashMap<ShapeId, InstrId> = FxHashMap::default();
+    let mut unread: Vec<(InstrId, usize, ShapeId)> = Vec::new();
     for &x in live.iter().filter(|&&x| is_border(m, x)) {
-        for (k, &o) in m.instr(x).operands.iter().enumerate() {
-            if live.contains(&o) {
-                continue;
-            }
-            let s = m.instr(o).shape;
-            let zero = match zeros.get(&s) {
-                Some(&z) => z,
-                None => {
-                    let a = m.array(o)?;
-                    let zero = e.constant(entry, a.dtype, 0.0)?;
-                    let z = e.spread(entry, zero, zero, a)?;
-                    zeros.insert(s, z);
-                    z
-                }
-            };
-            e.m.instrs[x.0 as usize].operands[k] = zero;
-        }
+        let operands = m.instr(x).operands.iter().enumerate();
+        let gone = operands.filter(|(_, o)| !live.contains(o));
+        unread.extend(gone.map(|(k, &o)| (x, k, m.instr(o).shape)));
     }
-    let old = m.instrs.len();
-    let input = |x: InstrId| m.instr(x).opcode == Opcode::Parameter;
-    e.remove(|x| (x.0 as usize) < old && !live.contains(&x) && !input(x))?;
-    for &x in idle {
-        let s = one(m.shape(x))?;
-        e.m.instrs[x.0 as usize].shape = e.m.shape_id(s);
+    unread.sort_unstable_by_key(|&(x, k, _)| (x, k));
+    let mut e = Editor::new(m);
+    e.m.comps[entry].root = out;
+    for &(x, k, _) in &unread {
+        // Until there are zeros.
+        e.m.instrs[x.0 as usize].operands[k] = out;
     }
     e.m.header.entry_layout = None;
     // Aliases of the results that are left out.
     e.m.header.other.clear();
-    e.finish()
+    let (small, ids) = e.compact(|x| live.contains(&x))?;
+    let mut e = Editor::of(small);
+    let entry = e.m.entry;
+    let zero = |e: &mut Editor, s: &Shape| -> Option<InstrId> {
+        let a = s.as_array()?;
+        let zero = e.constant(entry, a.dtype, 0.0)?;
+        e.spread(entry, zero, zero, a)
+    };
+    let mut parts = Vec::new();
+    let mut ones: FxHashMap<ShapeId, InstrId> = FxHashMap::default();
+    for (k, &x) in outputs.iter().enumerate() {
+        if k == keep {
+            parts.push(ids.small(x)?);
+            continue;
+        }
+        let id = m.instr(x).shape;
+        let z = match ones.get(&id) {
+            Some(&z) => z,
+            None => zero(&mut e, &one(m.shape(x))?)?,
+        };
+        ones.insert(id, z);
+        parts.push(z);
+    }
+    let mut zeros: FxHashMap<ShapeId, InstrId> = FxHashMap::default();
+    for (x, k, s) in unread {
+        let z = match zeros.get(&s) {
+            Some(&z) => z,
+            None => zero(&mut e, m.shapes.get(s.0 as usize)?)?,
+        };
+        zeros.insert(s, z);
+        e.m.instrs[ids.small(x)?.0 as usize].operands[k] = z;
+    }
+    let shape = Shape::Tuple(parts.iter().map(|&x| e.m.shape(x).clone()).collect());
+    let root = e.insert(entry, None, Opcode::Tuple, Attrs::None, &parts, &[], Some(shape))?;
+    e.m.comps[entry.0 as usize].root = root;
+    for &x in idle {
+        let s = one(m.shape(x))?;
+        e.m.instrs[ids.small(x)?.0 as usize].shape = e.m.shape_id(s);
+    }
+    Some((e.finish()?, ids))
 }

@@ -16,15 +16,16 @@
 //! given pair only together with a repair that is proved at full size and
 //! agrees at reduced sizes; see [`crate::decide`].
 
+use crate::edit::Ids;
 use crate::edit::{filled, number};
+use crate::together::both;
 use scalify_interp::Tensor;
 use scalify_ir::{
     ArrayShape, Attrs, DType, InstrId, Literal, Module, Opcode, Shape, ShapeId, ValidateOptions,
 };
 use scalify_prove::problem::Problem;
 
-/// Both programs at reduced sizes, or for one output alone; instructions keep
-/// their ids.
+/// Both programs at reduced sizes, or for one output alone.
 #[derive(Clone, Debug)]
 pub struct Reduced {
     /// Baseline.
@@ -35,6 +36,10 @@ pub struct Reduced {
     pub output: Option<usize>,
     /// Sizes are smaller than given.
     pub smaller: bool,
+    /// The given baseline's instructions in it.
+    pub base_ids: Ids,
+    /// The given distributed program's instructions in it.
+    pub dist_ids: Ids,
 }
 
 /// Sizes are not divided below this.
@@ -120,21 +125,9 @@ pub fn shrink(base: &Module, dist: &Module, p: &Problem) -> Option<Reduced> {
     constrain(&bv, &mut c)?;
     constrain(&dv, &mut c)?;
     // Across: inputs by pair, outputs by position.
-    let leaf = |v: &Vars<'_>, index: usize| -> Option<std::ops::Range<u32>> {
-        let mut n = 0;
-        for &q in &v.m.entry_comp().params {
-            let leaves = v.m.shape(q).leaves();
-            if index < n + leaves.len() {
-                let skip: u32 = leaves[..index - n].iter().map(|s| Vars::rank(s)).sum();
-                let f = v.first[q.0 as usize] + skip;
-                return Some(f..f + Vars::rank(leaves[index - n]));
-            }
-            n += leaves.len();
-        }
-        None
-    };
+    let (bl, dl) = (inputs(&bv), inputs(&dv));
     for pair in &p.pairs {
-        let (a, b) = (leaf(&bv, pair.base?)?, leaf(&dv, pair.dist)?);
+        let (a, b) = (bl.get(pair.base?)?.clone(), dl.get(pair.dist)?.clone());
         if a.len() != b.len() {
             return None;
         }
@@ -149,8 +142,25 @@ pub fn shrink(base: &Module, dist: &Module, p: &Problem) -> Option<Reduced> {
     if e.iter().all(|&e| e == 0) {
         return None;
     }
-    let (base, dist) = (rebuild(&bv, &mut c, &e)?, rebuild(&dv, &mut c, &e)?);
-    Some(Reduced { base, dist, output: None, smaller: true })
+    let by: Vec<u32> = (0..c.parent.len() as u32).map(|x| e[c.find(x) as usize]).collect();
+    let (b, d) = both(|| rebuild(&bv, &by), || rebuild(&dv, &by));
+    let (base, dist) = (b?, d?);
+    let (base_ids, dist_ids) = Default::default();
+    Some(Reduced { base, dist, output: None, smaller: true, base_ids, dist_ids })
+}
+
+/// Variables of each input leaf.
+fn inputs(v: &Vars<'_>) -> Vec<std::ops::Range<u32>> {
+    let mut out = Vec::new();
+    for &q in &v.m.entry_comp().params {
+        let mut f = v.first[q.0 as usize];
+        for s in v.m.shape(q).leaves() {
+            let r = Vars::rank(s);
+            out.push(f..f + r);
+            f += r;
+        }
+    }
+    out
 }
 
 fn variables<'a>(m: &'a Module, c: &mut Classes) -> Vars<'a> {
@@ -629,13 +639,26 @@ fn wider(d: DType) -> DType {
     if d.is_float() && d.mantissa_bits().is_some_and(|b| b < 23) { DType::F32 } else { d }
 }
 
-fn rebuild(v: &Vars<'_>, c: &mut Classes, e: &[u32]) -> Option<Module> {
+/// The module with each dimension divided by the power of two of its variable.
+fn rebuild(v: &Vars<'_>, by: &[u32]) -> Option<Module> {
     let mut m = v.m.clone();
     m.header.entry_layout = None;
-    let exponent = |c: &mut Classes, x: u32| e[c.find(x) as usize];
+    let exponent = |x: u32| by[x as usize];
     for k in 0..m.instrs.len() {
         let mut at = v.first[k];
-        let old = v.m.instrs[k].clone();
+        let old = &v.m.instrs[k];
+        let attrs = matches!(
+            old.attrs,
+            Attrs::Constant(_) | Attrs::Slice(_) | Attrs::DynamicSlice(_) | Attrs::Gather(_)
+        );
+        let shape = &v.m.shapes[old.shape.0 as usize];
+        // Most values stay or are of few shapes.
+        if let (false, Shape::Array(a)) = (attrs, shape) {
+            let stays = |(d, x): (&i64, u32)| *d < 2 || by[x as usize] == 0;
+            if wider(a.dtype) == a.dtype && a.dims.iter().zip(at..).all(stays) {
+                continue;
+            }
+        }
         fn make(s: &Shape, at: &mut u32, f: &mut dyn FnMut(u32, i64) -> i64) -> Shape {
             match s {
                 Shape::Array(a) => {
@@ -653,13 +676,11 @@ fn rebuild(v: &Vars<'_>, c: &mut Classes, e: &[u32]) -> Option<Module> {
                 s => s.clone(),
             }
         }
-        let shape = v.m.shapes[old.shape.0 as usize].clone();
-        let new = make(&shape, &mut at, &mut |x, d| if d < 2 { d } else { d >> exponent(c, x) });
+        let new = make(shape, &mut at, &mut |x, d| if d < 2 { d } else { d >> exponent(x) });
         let id: ShapeId = m.shape_id(new.clone());
         let i = &mut m.instrs[k];
         i.shape = id;
-        let down =
-            |c: &mut Classes, x: InstrId, d: usize, n: i64| n >> exponent(c, v.dim(x, d as i64));
+        let down = |x: InstrId, d: usize, n: i64| n >> exponent(v.dim(x, d as i64));
         match &mut i.attrs {
             Attrs::Constant(l) => {
                 if let (Shape::Array(a), None) = (&new, number(l)) {
@@ -685,24 +706,24 @@ fn rebuild(v: &Vars<'_>, c: &mut Classes, e: &[u32]) -> Option<Module> {
                     if s.limit[d] - s.start[d] == 1 {
                         let n = v.m.array(o)?.dims[d];
                         if s.start[d] != 0 {
-                            s.start[d] = down(c, o, d, n) - 1;
+                            s.start[d] = down(o, d, n) - 1;
                         }
                         s.limit[d] = s.start[d] + 1;
                         continue;
                     }
-                    s.start[d] = down(c, o, d, s.start[d]);
-                    s.limit[d] = down(c, o, d, s.limit[d]);
+                    s.start[d] = down(o, d, s.start[d]);
+                    s.limit[d] = down(o, d, s.limit[d]);
                 }
             }
             Attrs::DynamicSlice(w) => {
                 for d in 0..w.len() {
-                    w[d] = down(c, old.operands[0], d, w[d]);
+                    w[d] = down(old.operands[0], d, w[d]);
                 }
             }
             Attrs::Gather(g) => {
                 for d in 0..g.slice_sizes.len() {
                     if g.slice_sizes[d] > 1 {
-                        g.slice_sizes[d] = down(c, old.operands[0], d, g.slice_sizes[d]);
+                        g.slice_sizes[d] = down(old.operands[0], d, g.slice_sizes[d]);
                     }
                 }
             }

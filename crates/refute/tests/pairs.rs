@@ -589,6 +589,43 @@ fn a_deep_stack_is_refuted_from_the_fault_on() {
     }
 }
 
+/// From some thousands of instructions on, a wrong pair is refuted by a first
+/// look, which leaves out what lies far behind the fault; outputs before the
+/// fault are proved all the same, and no others.
+#[test]
+fn a_very_deep_stack_is_refuted_by_a_first_look() {
+    let (layers, fault) = (1150, 6);
+    let inputs: Vec<String> = (0..layers)
+        .flat_map(|k| {
+            let (a, b) = (2 * k + 1, 2 * k + 2);
+            [format!("#{a}=P(None, 'tp')"), format!("#{b}=P('tp', None)")]
+        })
+        .collect();
+    let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+    let c = claim("tp=4", &inputs, &[], &[]);
+    let base = stack(1, layers, None, false);
+    let wrong = stack(4, layers, Some(fault), false);
+    assert!(base.instrs.len() + wrong.instrs.len() > 10_000);
+    let d = decision(&base, &wrong, &c);
+    assert_eq!(d.outcome.verdict, Verdict::Refuted, "{:?} {:?}", d.unable, d.outcome.notes);
+    assert_eq!(d.repairs[0].code, "missing-all-reduce");
+    assert!(d.repairs[0].grade.is_some());
+    assert_eq!(wrong.name_of(d.repairs[0].at), format!("d{fault}"));
+    let first = d.outcome.frontier.first().expect("a finding");
+    assert_eq!(first.instr, d.repairs[0].at);
+    for (k, o) in d.outcome.outputs.iter().enumerate() {
+        let want = match k {
+            k if k < fault => Verdict::Proved,
+            k if k == fault => Verdict::Refuted,
+            _ => Verdict::Unknown,
+        };
+        assert_eq!(o.verdict, want, "output {k}: {:?}", o.reason);
+    }
+    // The repaired program is proved from the start too.
+    let again = scalify_prove::verify(&base, &d.repairs[0].module, &c, &Default::default());
+    assert_eq!(again.verdict, Verdict::Proved);
+}
+
 #[test]
 fn calls_in_line_compute_the_same() {
     let called = stack(4, 2, None, true);

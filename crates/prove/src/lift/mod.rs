@@ -16,6 +16,7 @@ mod convolution;
 mod each;
 mod elementwise;
 mod induction;
+pub(crate) mod known;
 mod literal;
 mod movement;
 mod opaque;
@@ -87,6 +88,8 @@ pub struct Lifted {
     pub failed: Option<Rc<str>>,
     /// Computed from constants, iotas and device ids alone.
     pub closed: bool,
+    /// Not lifted, as its operands are far from any baseline value.
+    pub lost: bool,
 }
 
 impl Lifted {
@@ -98,6 +101,7 @@ impl Lifted {
             || (self.tv.is_none()
                 && self.each.is_none()
                 && self.failed.is_none()
+                && !self.lost
                 && self.operands.iter().all(|&o| all.get(o as usize).is_none_or(|r| r.known(all))))
     }
 }
@@ -141,6 +145,11 @@ pub(crate) trait Watcher {
         all: &[Lifted],
         dev: &Devices,
     );
+
+    /// True if a value of these operands needs no lifting.
+    fn gives_up(&mut self, _operands: &[u32], _all: &[Lifted]) -> bool {
+        false
+    }
 }
 
 /// Lifts one module.
@@ -158,6 +167,8 @@ pub(crate) struct Lifter<'a> {
     pub(crate) replica_mode: bool,
     /// Devices are lifted one by one: values depend on no device digit.
     pub(crate) each: bool,
+    /// What a program of which this is an edit was lifted to.
+    pub(crate) known: Option<known::Known<'a>>,
     /// First tag for [`Store::at`].
     pub(crate) tag: u32,
     /// Position of each instruction in its computation.
@@ -207,6 +218,7 @@ impl<'a> Lifter<'a> {
             region,
             replica_mode: false,
             each: false,
+            known: None,
             tag,
             pos,
             groups: HashMap::default(),
@@ -267,7 +279,9 @@ impl<'a> Lifter<'a> {
                         if let Some(r) = made_by.and_then(|r| r.operands.get(*k as usize)) {
                             return (x, *r);
                         }
-                        return self.record(i, path, SmallVec::from_elem(*rec, 1), x, None);
+                        let rec = *rec;
+                        self.compare_known(i, path, &[rec]);
+                        return self.record(i, path, SmallVec::from_elem(rec, 1), x, None);
                     }
                 }
             }
@@ -278,6 +292,7 @@ impl<'a> Lifter<'a> {
                             return (v.clone(), *rec);
                         }
                         let v = v.clone();
+                        self.compare_known(i, path, &[]);
                         return self.record(i, path, SmallVec::new(), v, None);
                     }
                 }
@@ -285,6 +300,16 @@ impl<'a> Lifter<'a> {
             _ => {}
         }
         let operands: SmallVec<[u32; 3]> = ins.operands.iter().map(|&o| get(o).1).collect();
+        // Results of a call, parts of a tuple and values at a border of a region
+        // may depend on other operands alone.
+        let parts = match ins.opcode {
+            Opcode::Call | Opcode::Fusion | Opcode::Tuple => true,
+            Opcode::CustomCall => m.shape(i).as_tuple().is_some(),
+            _ => false,
+        };
+        if self.watcher.gives_up(&operands, &self.lifted) && !parts {
+            return self.record_lost(i, path, operands);
+        }
         let vals: SmallVec<[Lv; 4]> = ins.operands.iter().map(|&o| get(o).0.clone()).collect();
         self.st.at = self.tag + self.lifted.len() as u32;
         // Calls record what is inside them.
@@ -296,9 +321,16 @@ impl<'a> Lifter<'a> {
                 | Opcode::AsyncStart
                 | Opcode::Conditional
         ) {
+            if !matches!(ins.opcode, Opcode::Call | Opcode::Fusion) {
+                // What becomes of a loop is no record of its own.
+                self.known = None;
+            }
             if let Some(r) = self.lift_control(i, &vals, &operands, path) {
                 return r;
             }
+        }
+        if let Some(v) = self.as_before(i, path, &operands) {
+            return (v, self.lifted.len() as u32 - 1);
         }
         let lifted = if self.each { self.lift_each(i, &vals) } else { self.lift_whole(i, &vals) };
         match lifted {
@@ -353,10 +385,10 @@ impl<'a> Lifter<'a> {
     ) -> (Lv, u32) {
         let id = self.lifted.len() as u32;
         let v = self.round_coefficient(instr, v);
-        let (tv, each) = match &v {
-            Lv::T(t) => (Some(t.clone()), None),
-            Lv::Each(ts) => (None, Some(ts.clone())),
-            _ => (None, None),
+        let (tv, each, other) = match v {
+            Lv::T(t) => (Some(t), None, Lv::Token),
+            Lv::Each(ts) => (None, Some(ts), Lv::Token),
+            other => (None, None, other),
         };
         let had = tv.is_some() || each.is_some();
         let mut rec = Lifted {
@@ -368,6 +400,7 @@ impl<'a> Lifter<'a> {
             base: None,
             failed: failed.map(Rc::from),
             closed: false,
+            lost: false,
         };
         rec.closed = rec.failed.is_none()
             && match self.m.instr(instr).opcode {
@@ -384,13 +417,35 @@ impl<'a> Lifter<'a> {
         if had {
             self.watcher.value(self.st, self.m, &mut rec, &self.lifted, &self.dev);
         }
-        let v = match (&v, &rec.tv, &rec.each) {
-            (Lv::T(_), Some(t), _) => Lv::T(t.clone()),
-            (Lv::Each(_), _, Some(ts)) => Lv::Each(ts.clone()),
-            _ => v,
+        let v = match (&rec.tv, &rec.each) {
+            (Some(t), _) => Lv::T(t.clone()),
+            (None, Some(ts)) => Lv::Each(ts.clone()),
+            (None, None) => other,
         };
         self.lifted.push(rec);
         (v, id)
+    }
+
+    /// Keeps the place of a value that is not lifted.
+    fn record_lost(
+        &mut self,
+        instr: InstrId,
+        path: u32,
+        operands: SmallVec<[u32; 3]>,
+    ) -> (Lv, u32) {
+        let id = self.lifted.len() as u32;
+        self.lifted.push(Lifted {
+            instr,
+            path,
+            operands,
+            tv: None,
+            each: None,
+            base: None,
+            failed: None,
+            closed: false,
+            lost: true,
+        });
+        (Lv::Token, id)
     }
 
     /// Compilers fold constants in their type: a coefficient that is the

@@ -185,12 +185,19 @@ impl Lifter<'_> {
 
     fn per_value(&mut self, i: InstrId, key: &str, v: &[Lv], local: bool) -> Result<Lv, String> {
         // One result per operand (tuple), or one array.
+        let m = self.m;
         let flat: Vec<Lv> = v.iter().flat_map(Lv::leaves).collect();
+        let results = m.shape(i).as_tuple().filter(|t| t.len() == flat.len() && t.len() == v.len());
         let mut ranks: Vec<usize> = Vec::new();
-        for x in &flat {
+        for (k, x) in flat.iter().enumerate() {
             ranks.push(match x {
                 Lv::T(t) => t.dims.len(),
                 Lv::Each(ts) => ts.first().map_or(0, |t| t.dims.len()),
+                // Left out: its result is unknown, the others are not.
+                Lv::Token if results.is_some_and(|t| t[k].as_array().is_some()) => {
+                    let o = m.instr(i).operands.get(k).and_then(|&o| m.array(o));
+                    o.ok_or("a value is no array")?.dims.len()
+                }
                 _ => return Err("a value is no array".to_owned()),
             });
         }
@@ -198,7 +205,11 @@ impl Lifter<'_> {
         let ps =
             sdy_placements(self.m, &self.region, &mut self.placements, devices, i, key, &ranks)?;
         let mut out: Vec<Lv> = Vec::new();
-        for (x, p) in flat.iter().zip(&ps) {
+        for (k, (x, p)) in flat.iter().zip(&ps).enumerate() {
+            if let (Lv::Token, Some(t)) = (x, results) {
+                out.push(self.unknown_of(&t[k]));
+                continue;
+            }
             out.push(Lv::T(if local {
                 self.to_local(x.tensor().ok_or("a value is no array")?, p)?
             } else {

@@ -89,7 +89,7 @@ fn probe(
     places: &mut Places,
 ) -> Option<Pairs> {
     let df = dist.flow;
-    let laws = Laws { rules: Rules { reals: true, finite: true }, each: false };
+    let laws = Laws { rules: Rules { reals: true, finite: true }, each: false, glance: false };
     let mut pairs = Pairs::default();
     let mut attempt: Option<Attempt> = None;
     // First position of what is not looked at yet.
@@ -106,7 +106,7 @@ fn probe(
         let claim = t.claim(base);
         let a = match attempt.take() {
             None => t.attempt(&base.m, &dist.m, &claim, &p, laws),
-            Some(a) => a.again(&base.m, &dist.m, &claim, &p, &t.left()?),
+            Some(a) => a.again(&base.m, &dist.m, &claim, &p, &t.left()?, None),
         };
         let mut a = a;
         if a.stop.is_some() {

@@ -128,8 +128,8 @@ impl<'m> Task<'_, 'm> {
         p: &Problem,
         laws: Laws,
     ) -> Attempt {
-        let Laws { rules, each } = laws;
-        decide::attempt(base, dist, claim, p, rules, false, each, self.start, self.options)
+        let Laws { rules, each, glance } = laws;
+        decide::attempt(base, dist, claim, p, rules, false, each, glance, self.start, self.options)
     }
 
     /// The ranges of a part's inputs.
@@ -285,7 +285,7 @@ pub(crate) fn prove(
         if !rules.reals && !moves_only {
             continue;
         }
-        let a = t.attempt(&b.m, &d.m, &inner, &part, Laws { rules, each: false });
+        let a = t.attempt(&b.m, &d.m, &inner, &part, Laws { rules, each: false, glance: false });
         if a.outputs.len() == bo.len() && decide::proved(&a) {
             return Some(outcome(&t, claim, &a, (&b, &d), &groups, &at, &outputs));
         }

@@ -10,12 +10,16 @@ pub use trial::Trial;
 use crate::compare::{self, bounds, numbers, rms};
 use crate::cut::Cut;
 use crate::domain::{self, Domain, Profile};
+use crate::edit::Ids;
 use crate::evaluate::{self, Inputs, Results, RunLimits};
 use crate::random::Random;
+use crate::shrink::Reduced;
+use crate::together::both;
 use scalify_claim::{Claim, Placement};
 use scalify_interp::{Accumulate, RunError, Tensor};
 use scalify_ir::{ArrayShape, Module, Opcode, Shape};
 use scalify_prove::problem::{self, Problem};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Limits of a search.
@@ -235,6 +239,24 @@ pub struct Refuter<'a> {
     options: Options,
     start: Instant,
     cut: Option<&'a Cut>,
+    /// Of the baseline on the draw that a quick search found to differ.
+    runs: Mutex<Option<Runs>>,
+}
+
+/// Many inputs are not read one by one: they are not simplified.
+fn readable(x: &Inputs) -> bool {
+    x.values.len() <= 64
+}
+
+/// Runs of the baseline on one draw.
+#[derive(Clone)]
+struct Runs {
+    /// In `f64`.
+    wide: Results,
+    /// In its own types.
+    plain: Results,
+    /// In `f64` on inputs moved by a roundoff.
+    near: Vec<Results>,
 }
 
 enum Verdict {
@@ -295,12 +317,20 @@ impl<'a> Refuter<'a> {
         let domains = domain::domains(base, p, claim);
         let u = compare::roundoff(base);
         let start = Instant::now();
-        Ok(Refuter { base, dist, p, domains, layouts, outputs, u, options, start, cut: None })
+        let runs = Mutex::new(None);
+        let cut = None;
+        Ok(Refuter { base, dist, p, domains, layouts, outputs, u, options, start, cut, runs })
     }
 
     /// Evaluates the distributed program from the values of the cut on.
     pub fn from(self, cut: &'a Cut) -> Self {
         Refuter { cut: Some(cut), ..self }
+    }
+
+    /// The given distributed program's instructions in the one that is
+    /// evaluated, of a pair at reduced sizes or for one output.
+    pub(crate) fn ids<'r>(&'r self, r: &'r Reduced) -> &'r Ids {
+        self.cut.map_or(&r.dist_ids, |c| &c.ids)
     }
 
     /// The distributed program as it is evaluated.
@@ -378,8 +408,22 @@ impl<'a> Refuter<'a> {
     /// still there on inputs moved by a roundoff (no tie, no discontinuity)
     /// and, for integers, in the programs' own types too.
     fn decide(&self, l: &Layouts, x: &Inputs, r: &mut Random) -> Result<Option<Verdict>, RunError> {
-        let wide = self.run_base(x, Accumulate::F64)?;
-        let got = self.run_dist(l, x, &wide, Accumulate::F64)?;
+        let count = if self.options.quick { 1 } else { 2 };
+        let mut ahead = None;
+        let first = || -> Result<_, RunError> {
+            let wide = self.run_base(x, Accumulate::F64)?;
+            let got = self.run_dist(l, x, &wide, Accumulate::F64)?;
+            Ok((wide, got))
+        };
+        let (wide, got) = if self.options.quick {
+            // What is likely to be needed, beside.
+            let moved = vec![self.moved(x, r)];
+            let (more, first) = both(|| self.more(x, &moved), first);
+            ahead = Some((moved, more));
+            first?
+        } else {
+            first()?
+        };
         // A first look with a bound that rounding in f64 cannot reach.
         let tight = |k: usize, d: usize| match self.expected(&wide, d, k) {
             Some(t) => {
@@ -396,11 +440,12 @@ impl<'a> Refuter<'a> {
             }
             Some(Verdict::Differ(_)) => {}
         }
-        let plain = self.run_base(x, Accumulate::Plain)?;
-        let count = if self.options.quick { 1 } else { 2 };
-        let moved: Vec<Inputs> = (0..count).map(|_| self.moved(x, r)).collect();
-        let near: Vec<Results> =
-            moved.iter().map(|m| self.run_base(m, Accumulate::F64)).collect::<Result<_, _>>()?;
+        let (moved, more) = ahead.unwrap_or_else(|| {
+            let moved: Vec<Inputs> = (0..count).map(|_| self.moved(x, r)).collect();
+            let more = self.more(x, &moved);
+            (moved, more)
+        });
+        let (plain, near) = more?;
         let bound = |at: &Results, others: &[&Results], k: usize, d: usize| {
             let get = |r: &Results| self.expected(r, d, k).map(numbers).unwrap_or_default();
             let int = self
@@ -434,11 +479,13 @@ impl<'a> Refuter<'a> {
             }
         }
         if self.options.quick {
-            return Ok(Some(if found.is_empty() {
-                Verdict::Same { worst: 1.0, undefined: false }
-            } else {
-                Verdict::Differ(found)
-            }));
+            if found.is_empty() {
+                return Ok(Some(Verdict::Same { worst: 1.0, undefined: false }));
+            }
+            if let Ok(mut runs) = self.runs.lock() {
+                *runs = Some(Runs { wide, plain, near });
+            }
+            return Ok(Some(Verdict::Differ(found)));
         }
         // In the programs' own types: what the user will see.
         let own = self.run_dist(l, x, &plain, Accumulate::Plain)?;
@@ -461,6 +508,54 @@ impl<'a> Refuter<'a> {
             s(b).total_cmp(&s(a))
         });
         Ok(Some(Verdict::Differ(found)))
+    }
+
+    /// The baseline in its own types and, in `f64`, on moved inputs.
+    fn more(&self, x: &Inputs, moved: &[Inputs]) -> Result<(Results, Vec<Results>), RunError> {
+        let plain = self.run_base(x, Accumulate::Plain)?;
+        let near: Result<_, _> = moved.iter().map(|m| self.run_base(m, Accumulate::F64)).collect();
+        Ok((plain, near?))
+    }
+
+    /// The outputs of a counterexample, found from a cut ([`Refuter::from`]),
+    /// in which the distributed program differs as a whole too. `cut`: what
+    /// found it, for the same pair.
+    ///
+    /// # Errors
+    /// Why they cannot be evaluated or compared.
+    pub fn confirm(
+        &self,
+        c: &Counterexample,
+        cut: &Refuter<'_>,
+    ) -> Result<Vec<Difference>, String> {
+        if readable(&c.inputs) {
+            // Others than those that were drawn.
+            return self.check(&c.inputs, &c.placements);
+        }
+        let runs = cut.runs.lock().ok().and_then(|r| r.clone()).ok_or("nothing was found")?;
+        let l = Layouts { inputs: c.placements.clone() };
+        let got =
+            self.run_dist(&l, &c.drawn, &runs.wide, Accumulate::F64).map_err(|e| e.to_string())?;
+        let get = |r: &Results, d, k| self.expected(r, d, k).map(numbers).unwrap_or_default();
+        let bound = |k: usize, d: usize| {
+            let near: Vec<Vec<f64>> = runs.near.iter().map(|r| get(r, d, k)).collect();
+            let (wide, plain) = (get(&runs.wide, d, k), get(&runs.plain, d, k));
+            if self.outputs.get(k).is_some_and(|o| o.0.dtype.is_float() || o.0.dtype.is_complex()) {
+                return bounds(&wide, &plain, &near, self.u);
+            }
+            let same = |k: usize| {
+                wide.get(k) == plain.get(k) && near.iter().all(|v| v.get(k) == wide.get(k))
+            };
+            (0..wide.len()).map(|k| if same(k) { 0.25 } else { f64::INFINITY }).collect()
+        };
+        match self.compare(&runs.wide, &bound, &got, None) {
+            Some(Verdict::Differ(mut found)) => {
+                found.retain(|x| c.outputs.iter().any(|y| y.output == x.output));
+                Ok(found)
+            }
+            Some(Verdict::Same { .. }) => Ok(Vec::new()),
+            None => Err("results cannot be compared".to_owned()),
+        }
     }
 
     /// How the programs differ on given inputs, split as `placements` (one per
@@ -533,7 +628,11 @@ impl<'a> Refuter<'a> {
                         profile: *profile,
                         seen: (1, tried),
                     };
+                    let drawn = self.runs.lock().ok().and_then(|mut r| r.take());
                     self.simplify(&mut c, &mut r);
+                    if let Ok(mut runs) = self.runs.lock() {
+                        *runs = drawn;
+                    }
                     return Search::Differ(Box::new(c));
                 }
                 None => evidence.samples += 1,
@@ -548,8 +647,7 @@ impl<'a> Refuter<'a> {
 
     /// Simpler inputs with the same difference: whole inputs of ones or zeros.
     fn simplify(&self, c: &mut Counterexample, r: &mut Random) {
-        // Many inputs are not read one by one.
-        if c.inputs.values.len() > 64 {
+        if !readable(&c.inputs) {
             return;
         }
         let budget = (self.options.time / 4).min(Duration::from_secs(2));

@@ -1,6 +1,6 @@
 //! Edited programs on inputs on which the given ones differ.
 
-use super::{Counterexample, Layouts, Refuter, Verdict};
+use super::{Counterexample, Layouts, Refuter, Runs, Verdict};
 use crate::compare::{bounds, numbers};
 use crate::domain::Profile;
 use crate::evaluate::{self, Inputs, Results, RunLimits};
@@ -38,20 +38,32 @@ impl Refuter<'_> {
             layouts: Layouts { inputs: c.placements.clone() },
             steps: 0,
         };
+        let mut known = self.runs.lock().ok().and_then(|r| r.clone());
         for x in inputs {
-            let wide = self.run_base(&x, Accumulate::F64).ok()?;
+            let runs = match known.take() {
+                // Of the inputs drawn.
+                Some(runs) if t.inputs.is_empty() => Some(runs),
+                _ => None,
+            };
+            let Runs { wide, plain, near } = match runs {
+                Some(runs) => runs,
+                None => Runs {
+                    wide: self.run_base(&x, Accumulate::F64).ok()?,
+                    plain: self.run_base(&x, Accumulate::Plain).ok()?,
+                    near: vec![self.run_base(&self.moved(&x, &mut r), Accumulate::F64).ok()?],
+                },
+            };
             if t.steps == 0 {
                 t.steps = self.steps(c, &wide);
             }
-            let plain = self.run_base(&x, Accumulate::Plain).ok()?;
-            let near = self.run_base(&self.moved(&x, &mut r), Accumulate::F64).ok()?;
             let mut all = Vec::new();
             for k in 0..self.outputs.len() {
                 let per = if self.p.local_inputs { self.p.devices as usize } else { 1 };
                 let mut v = Vec::new();
                 for d in 0..per {
                     let get = |r: &Results| self.expected(r, d, k).map(numbers).unwrap_or_default();
-                    v.extend(bounds(&get(&wide), &get(&plain), &[get(&near)], self.u));
+                    let near: Vec<Vec<f64>> = near.iter().map(get).collect();
+                    v.extend(bounds(&get(&wide), &get(&plain), &near, self.u));
                 }
                 all.push(v);
             }

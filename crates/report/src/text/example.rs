@@ -3,7 +3,7 @@
 use super::{MAX_LIST, Paint, output_name};
 use crate::values::{ids, index, line, number, typed};
 use crate::{Subject, names};
-use scalify_ir::DType;
+use scalify_ir::{DType, InstrId};
 use scalify_prove::outcome::{FrontierItem, Verdict};
 use scalify_refute::{Counterexample, Decision, Difference, Repair};
 use std::fmt::Write as _;
@@ -31,6 +31,14 @@ fn name(s: &Subject<'_>, output: usize) -> String {
 /// The baseline as it was evaluated.
 fn evaluated<'a>(s: &Subject<'a>) -> &'a scalify_ir::Module {
     s.decision.reduced.as_ref().map_or(s.base, |r| &r.base)
+}
+
+/// Shape of a baseline instruction as it was evaluated.
+fn shape(s: &Subject<'_>, x: InstrId) -> String {
+    match &s.decision.reduced {
+        Some(r) => r.base_ids.small(x).map_or(String::new(), |x| names::shape(&r.base, x)),
+        None => names::shape(s.base, x),
+    }
 }
 
 /// What the first difference is, to be read after "The programs differ: ".
@@ -118,7 +126,7 @@ pub(super) fn render(t: &mut String, s: &Subject<'_>, p: Paint, all: bool) {
         let out = s.decision.outcome.outputs.iter().find(|r| r.index == d.output);
         let about = About {
             name: name(s, d.output),
-            shape: out.map_or(String::new(), |r| names::shape(evaluated(s), r.base)),
+            shape: out.map_or(String::new(), |r| shape(s, r.base)),
             dtype: crate::output_type(evaluated(s), d.output),
             devices: s.decision.outcome.stats.devices as usize,
         };
