@@ -503,12 +503,11 @@ impl Attempt {
         claim: &Claim,
         p: &Problem,
         options: &Options<'_>,
-        known: Known<'_>,
+        known: Option<Known<'_>>,
     ) -> Attempt {
         let clock = Clock { start: Instant::now(), limit: options.time_limit, steps: MAX_STEPS };
         let Attempt { st, dev, base: records, lifted, laws, .. } = self;
         let laws = Laws { glance: false, ..laws };
-        let known = Some(known);
         against(st, dev, records, lifted, laws, base, dist, claim, p, clock, options, known)
     }
 
@@ -704,16 +703,18 @@ const MANY: usize = 10_000;
 
 /// [`verify_with`], but `early` is asked first where the first attempt, without
 /// what is far from any relation, fails on a big pair: what it makes of that
-/// ends the matter.
+/// ends the matter; else `then` gets what all attempts come to.
 pub(crate) fn verify_early<T>(
     base: &Module,
     dist: &Module,
     claim: &Claim,
     options: &Options<'_>,
     early: impl FnOnce(Outcome, Problem, Attempt) -> Option<T>,
-) -> Result<T, (Outcome, Problem, Attempt)> {
+    then: impl FnOnce(Outcome, Problem, Attempt) -> T,
+) -> T {
     if base.instrs.len() + dist.instrs.len() < MANY {
-        return Err(verify_with(base, dist, claim, options));
+        let (o, p, a) = verify_with(base, dist, claim, options);
+        return then(o, p, a);
     }
     let t0 = Instant::now();
     let p = problem::setup(base, dist, claim);
@@ -723,7 +724,7 @@ pub(crate) fn verify_early<T>(
             let (lost, q) = (a.lost, p.clone());
             let o = outcome(&mut a, None, base, dist, claim, &p, options, t0, true);
             if let Some(t) = early(o, q, a) {
-                return Ok(t);
+                return t;
             }
             (a, grade) = if lost {
                 best(base, dist, claim, &p, options, t0)
@@ -736,7 +737,7 @@ pub(crate) fn verify_early<T>(
         }
     }
     let outcome = outcome(&mut a, grade, base, dist, claim, &p, options, t0, false);
-    Err((outcome, p, a))
+    then(outcome, p, a)
 }
 
 /// What an attempt comes to; `early`: further ones may follow.

@@ -4,7 +4,7 @@
 //! before: same instructions, same operands, same terms.
 
 use super::{Lifted, Lifter, Lv};
-use scalify_ir::{CompId, InstrId, Module, Opcode};
+use scalify_ir::{CompId, InstrId, Module, Opcode, Symbol};
 
 /// A program that was lifted in the same store against the same baseline.
 #[derive(Clone, Copy)]
@@ -13,15 +13,41 @@ pub(crate) struct Known<'a> {
     pub(crate) records: &'a [Lifted],
 }
 
+impl<'a> Known<'a> {
+    /// `None` if instructions of `dist` cannot be compared with those of `m`:
+    /// other symbols or attributes of the module.
+    pub(crate) fn of(dist: &Module, m: &'a Module, records: &'a [Lifted]) -> Option<Known<'a>> {
+        let same = dist.header == m.header
+            && dist.strings.len() >= m.strings.len()
+            && (0..m.strings.len() as u32).map(Symbol).all(|x| dist.str(x) == m.str(x));
+        same.then_some(Known { m, records })
+    }
+}
+
 /// Deepest nesting of computations that are compared.
 const MAX_DEPTH: u32 = 8;
 
 impl Lifter<'_> {
+    /// Ends the use of earlier records at what keeps none of its own and is
+    /// another, and where values stand for those of any turn.
+    pub(super) fn goes_on(&mut self, i: InstrId) {
+        let Some(known) = self.known else { return };
+        let other = match self.m.instr(i).opcode {
+            Opcode::While | Opcode::Conditional | Opcode::AsyncStart => true,
+            Opcode::GetTupleElement | Opcode::Parameter => {
+                !same_instr(self.m, known.m, i, MAX_DEPTH)
+            }
+            _ => false,
+        };
+        if other {
+            self.known = None;
+        }
+    }
+
     /// The value of the next record, if all before it are as before and it is
     /// too. The first difference ends this.
     pub(super) fn as_before(&mut self, i: InstrId, path: u32, operands: &[u32]) -> Option<Lv> {
         let known = self.known?;
-        let op = self.m.instr(i).opcode;
         let same = known.records.get(self.lifted.len()).filter(|r| {
             r.instr == i
                 && r.path == path
@@ -29,7 +55,7 @@ impl Lifter<'_> {
                 && !r.lost
                 && same_instr(self.m, known.m, i, MAX_DEPTH)
         });
-        let Some(r) = same.filter(|_| !matches!(op, Opcode::While | Opcode::Conditional)) else {
+        let Some(r) = same else {
             self.known = None;
             return None;
         };

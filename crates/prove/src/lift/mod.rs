@@ -263,6 +263,7 @@ impl<'a> Lifter<'a> {
     fn step(&mut self, i: InstrId, env: &Env, args: &Env, path: u32) -> (Lv, u32) {
         let m = self.m;
         let ins = m.instr(i);
+        self.goes_on(i);
         let pos = &self.pos;
         let get = |o: InstrId| -> &(Lv, u32) { &env[pos[o.0 as usize] as usize] };
         // Pure plumbing keeps no record of its own.
