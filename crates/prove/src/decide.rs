@@ -766,7 +766,7 @@ const MANY: usize = 10_000;
 
 /// [`verify_with`], but `early` is asked first where the first attempt, without
 /// what is far from any relation, fails on a big pair: what it makes of that
-/// ends the matter.
+/// ends the matter; else `then` gets what all attempts come to.
 pub(crate) fn verify_early<T>(
     base: &Module,
     dist: &Module,
@@ -775,9 +775,11 @@ pub(crate) fn verify_early<T>(
     p: Problem,
     t0: Instant,
     early: impl FnOnce(Outcome, Problem, Attempt) -> Option<T>,
-) -> Result<T, (Outcome, Problem, Attempt)> {
+    then: impl FnOnce(Outcome, Problem, Attempt) -> T,
+) -> T {
     if base.instrs.len() + dist.instrs.len() < MANY {
-        return Err(verify_with(base, dist, claim, options, p, t0));
+        let (o, p, a) = verify_with(base, dist, claim, options, p, t0);
+        return then(o, p, a);
     }
     let (mut a, mut grade) = first(base, dist, claim, &p, options, t0, true);
     if grade.is_none() && a.stop.is_none() {
@@ -785,7 +787,7 @@ pub(crate) fn verify_early<T>(
             let (lost, q) = (a.lost, p.clone());
             let o = outcome(&mut a, None, base, dist, claim, &p, options, t0, true);
             if let Some(t) = early(o, q, a) {
-                return Ok(t);
+                return t;
             }
             (a, grade) = if lost {
                 best(base, dist, claim, &p, options, t0)
@@ -798,7 +800,7 @@ pub(crate) fn verify_early<T>(
         }
     }
     let outcome = outcome(&mut a, grade, base, dist, claim, &p, options, t0, false);
-    Err((outcome, p, a))
+    then(outcome, p, a)
 }
 
 /// What an attempt comes to; `early`: further ones may follow.

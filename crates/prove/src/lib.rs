@@ -142,10 +142,8 @@ pub fn verify_early<T: Send>(
             return f(outcome, &mut Kept::nothing(base, dist, p));
         }
         let early = |o, p, a| early(o, &mut Kept::new(base, dist, p, a));
-        match decide::verify_early(base, dist, claim, options, p, t, early) {
-            Ok(t) => t,
-            Err((outcome, p, a)) => f(outcome, &mut Kept::new(base, dist, p, a)),
-        }
+        let then = |o, p, a| f(o, &mut Kept::new(base, dist, p, a));
+        decide::verify_early(base, dist, claim, options, p, t, early, then)
     })
 }
 

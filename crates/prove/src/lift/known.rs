@@ -4,7 +4,7 @@
 //! before: same instructions, same operands, same terms.
 
 use super::{Lifted, Lifter, Lv};
-use scalify_ir::{CompId, InstrId, Module};
+use scalify_ir::{CompId, InstrId, Module, Opcode, Symbol};
 
 /// A program that was lifted in the same store against the same baseline.
 #[derive(Clone, Copy)]
@@ -13,16 +13,52 @@ pub(crate) struct Known<'a> {
     pub(crate) records: &'a [Lifted],
 }
 
+impl<'a> Known<'a> {
+    /// `None` if instructions of `dist` cannot be compared with those of `m`:
+    /// other symbols or attributes of the module.
+    pub(crate) fn of(dist: &Module, m: &'a Module, records: &'a [Lifted]) -> Option<Known<'a>> {
+        let same = dist.header == m.header
+            && dist.strings.len() >= m.strings.len()
+            && (0..m.strings.len() as u32).map(Symbol).all(|x| dist.str(x) == m.str(x));
+        same.then_some(Known { m, records })
+    }
+}
+
 /// Deepest nesting of computations that are compared.
 const MAX_DEPTH: u32 = 8;
 
 impl Lifter<'_> {
+    /// Ends the use of earlier records at what keeps none of its own and is
+    /// another, and where values stand for those of any turn.
+    pub(super) fn goes_on(&mut self, i: InstrId) {
+        let Some(known) = self.known else { return };
+        let other = match self.m.instr(i).opcode {
+            Opcode::While | Opcode::Conditional | Opcode::AsyncStart => true,
+            Opcode::GetTupleElement | Opcode::Parameter => {
+                !same_instr(self.m, known.m, i, MAX_DEPTH)
+            }
+            _ => false,
+        };
+        if other {
+            self.known = None;
+        }
+    }
+
     /// The value of the next record, if all before it are as before and it is
     /// too. The first difference ends this.
     pub(super) fn as_before(&mut self, i: InstrId, path: u32, operands: &[u32]) -> Option<Lv> {
-        self.compare_known(i, path, operands);
         let known = self.known?;
-        let r = known.records.get(self.lifted.len())?;
+        let same = known.records.get(self.lifted.len()).filter(|r| {
+            r.instr == i
+                && r.path == path
+                && r.operands[..] == *operands
+                && !r.lost
+                && same_instr(self.m, known.m, i, MAX_DEPTH)
+        });
+        let Some(r) = same else {
+            self.known = None;
+            return None;
+        };
         let v = match (&r.tv, &r.each) {
             (Some(t), _) => Lv::T(t.clone()),
             (None, Some(ts)) => Lv::Each(ts.clone()),
@@ -32,22 +68,6 @@ impl Lifter<'_> {
         let r = r.clone();
         self.lifted.push(r);
         Some(v)
-    }
-
-    /// Whether the next record is as before; the first one that is not ends
-    /// what is known. Every record of a program has to pass here.
-    pub(super) fn compare_known(&mut self, i: InstrId, path: u32, operands: &[u32]) {
-        let Some(known) = self.known else { return };
-        let same = known.records.get(self.lifted.len()).is_some_and(|r| {
-            r.instr == i
-                && r.path == path
-                && r.operands[..] == *operands
-                && !r.lost
-                && same_instr(self.m, known.m, i, MAX_DEPTH)
-        });
-        if !same {
-            self.known = None;
-        }
     }
 }
 

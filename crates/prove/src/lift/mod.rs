@@ -263,6 +263,7 @@ impl<'a> Lifter<'a> {
     fn step(&mut self, i: InstrId, env: &Env, args: &Env, path: u32) -> (Lv, u32) {
         let m = self.m;
         let ins = m.instr(i);
+        self.goes_on(i);
         let pos = &self.pos;
         let get = |o: InstrId| -> &(Lv, u32) { &env[pos[o.0 as usize] as usize] };
         // Pure plumbing keeps no record of its own.
@@ -279,9 +280,7 @@ impl<'a> Lifter<'a> {
                         if let Some(r) = made_by.and_then(|r| r.operands.get(*k as usize)) {
                             return (x, *r);
                         }
-                        let rec = *rec;
-                        self.compare_known(i, path, &[rec]);
-                        return self.record(i, path, SmallVec::from_elem(rec, 1), x, None);
+                        return self.record(i, path, SmallVec::from_elem(*rec, 1), x, None);
                     }
                 }
             }
@@ -292,7 +291,6 @@ impl<'a> Lifter<'a> {
                             return (v.clone(), *rec);
                         }
                         let v = v.clone();
-                        self.compare_known(i, path, &[]);
                         return self.record(i, path, SmallVec::new(), v, None);
                     }
                 }
@@ -321,10 +319,6 @@ impl<'a> Lifter<'a> {
                 | Opcode::AsyncStart
                 | Opcode::Conditional
         ) {
-            if !matches!(ins.opcode, Opcode::Call | Opcode::Fusion) {
-                // What becomes of a loop is no record of its own.
-                self.known = None;
-            }
             if let Some(r) = self.lift_control(i, &vals, &operands, path) {
                 return r;
             }
