@@ -195,7 +195,8 @@ pub struct Regrouped {
 /// Counters of a run.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Stats {
-    /// Lifted baseline and distributed instructions (loops unrolled).
+    /// Lifted baseline and distributed instructions (loops unrolled); of a
+    /// proof by lemmas the values of both programs, equal ones once.
     pub base_instructions: usize,
     /// See `base_instructions`.
     pub dist_instructions: usize,
