@@ -268,5 +268,9 @@ fn list(t: &mut String, p: Paint, all: bool, title: &str, items: &[String]) {
 fn output_name(r: &OutputResult) -> String {
     let at = format!("#{}", r.index);
     // An output without a name goes by its index.
-    if r.name.is_empty() || r.name == format!("output {at}") { at } else { format!("{at} {}", r.name) }
+    if r.name.is_empty() || r.name == format!("output {at}") {
+        at
+    } else {
+        format!("{at} {}", r.name)
+    }
 }
