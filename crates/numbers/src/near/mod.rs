@@ -34,7 +34,7 @@ use scalify_ir::DType;
 pub(crate) use levels::Levels;
 pub(crate) use load::{first, over};
 pub(crate) use pack::each;
-pub(crate) use screen::{FAR, SPECIAL, Screen, blank, screen};
+pub(crate) use screen::{FAR, SPECIAL, Screen, all_nan, blank, screen};
 
 /// `2^-101` as bits of an `f32`: differences of values from here on are not
 /// denormal.
