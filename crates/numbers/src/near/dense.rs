@@ -183,8 +183,7 @@ impl<const N: usize, const COUNT: bool> pulp::NullaryFnOnce for Dense<'_, '_, N,
         let one = all(std::hint::black_box(1));
         let none = f._mm512_setzero_si512();
         let (mut ulp, mut most, mut rel, mut unequal) = (none, none, none, none);
-        let mut maybe = [none; 2];
-        let mut surely = [none; 2];
+        let (mut maybe0, mut maybe1, mut surely0, mut surely1) = (none, none, none, none);
         let [low, high] = b.close.map(|c| c.map(|x| f._mm512_set1_ps(x)));
         let zero = [f._mm512_setzero_pd(); 2];
         let (mut abses, mut square, mut e2, mut ed) = (zero, zero, zero, zero);
@@ -246,13 +245,13 @@ impl<const N: usize, const COUNT: bool> pulp::NullaryFnOnce for Dense<'_, '_, N,
                         );
                         [near, f._mm512_cmp_ps_mask::<_CMP_GT_OQ>(size, t)]
                     };
-                    for (m, n) in beyond(low)
-                        .into_iter()
-                        .zip(&mut maybe)
-                        .chain(beyond(high).into_iter().zip(&mut surely))
-                    {
-                        *n = f._mm512_mask_add_epi32(*n, m, *n, one);
-                    }
+                    // In a loop the sums would be in memory.
+                    let add = |n: &mut __m512i, m| *n = f._mm512_mask_add_epi32(*n, m, *n, one);
+                    let ([m0, m1], [m2, m3]) = (beyond(low), beyond(high));
+                    add(&mut maybe0, m0);
+                    add(&mut maybe1, m1);
+                    add(&mut surely0, m2);
+                    add(&mut surely1, m3);
                 }
                 let c = &mut *self.c;
                 let put = |to: Option<&mut [f32; 16]>, v: __m512i| {
@@ -332,7 +331,7 @@ impl<const N: usize, const COUNT: bool> pulp::NullaryFnOnce for Dense<'_, '_, N,
             ulp: each(ulp).fold(0, u32::max) >> self.bits.shift,
             above: CHUNK as u32 - unlike,
             rel: each(rel).fold(0, |m, x| m.max(x as i32)) > 0,
-            not_close: [maybe, surely].map(|c| c.map(|n| each(n).sum())),
+            not_close: [[maybe0, maybe1], [surely0, surely1]].map(|c| c.map(|n| each(n).sum())),
         })
     }
 }
