@@ -5,6 +5,11 @@ use crate::ahead::Ahead;
 use crate::decode::{Pair, Ulps, limits, table};
 use crate::engine::{Gathered, Max, Options, insert};
 use crate::kernel::Sums;
+#[cfg(target_arch = "x86_64")]
+use pulp::cast;
+use scalify_ir::DType;
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::__m512i;
 use std::collections::BTreeMap;
 
 /// Different pairs.
@@ -37,8 +42,11 @@ const SOME: u32 = 12;
 /// Counts of one worker. Neighbours are counted apart: equal pairs in a row
 /// would wait for one another.
 pub(crate) struct Bytes {
-    /// Equal pairs of groups in which most are, by value.
+    /// Equal pairs of groups in which most are, by value, less those that are in
+    /// `plain` and not equal.
     same: Box<[[u32; 256]; 8]>,
+    plain: Plain,
+    integers: Option<Integers>,
     /// Are both sides of one type?
     same_type: bool,
     /// Others.
@@ -74,7 +82,111 @@ fn unequal(e: &[u8; GROUP], a: &[u8; GROUP]) -> u64 {
     mask
 }
 
-/// [`count`] with instructions chosen by hand.
+/// Equal pairs of integers, of which nothing else matters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Plain {
+    count: u64,
+    /// Those above `atol`.
+    above: u64,
+    /// Sum of the squares of values.
+    squares: u64,
+}
+
+impl Plain {
+    /// Adds `n` pairs of one value, or takes them away.
+    fn add(&mut self, magnitude: u8, most: u8, n: i64) {
+        let square = (magnitude as i64).pow(2);
+        self.count = self.count.wrapping_add_signed(n);
+        self.above = self.above.wrapping_add_signed(if magnitude > most { n } else { 0 });
+        self.squares = self.squares.wrapping_add_signed(n.wrapping_mul(square));
+    }
+}
+
+/// Integers with bits of the same meaning on both sides.
+#[derive(Clone, Copy)]
+struct Integers {
+    signed: bool,
+    /// Magnitudes up to this one are not above `atol`.
+    most: u8,
+}
+
+impl Integers {
+    fn of(pair: &Pair, o: &Options) -> Option<Integers> {
+        let signed = match pair.e {
+            DType::S8 => true,
+            DType::U8 => false,
+            _ => return None,
+        };
+        let most = o.atol.min(255.0) as u8;
+        (pair.e == pair.a && o.atol >= 0.0 && o.rtol >= 0.0).then_some(Integers { signed, most })
+    }
+
+    fn magnitude(self, bits: u8) -> u8 {
+        if self.signed { (bits as i8).unsigned_abs() } else { bits }
+    }
+}
+
+/// What is done of a group as a whole.
+trait Whole {
+    /// Which of the pairs differ.
+    fn unequal(&self, e: &[u8; GROUP], a: &[u8; GROUP]) -> u64;
+
+    /// Takes the values of a group, if it can.
+    fn take(&mut self, e: &[u8; GROUP]) -> bool;
+}
+
+struct Scalar;
+
+impl Whole for Scalar {
+    #[inline(always)]
+    fn unequal(&self, e: &[u8; GROUP], a: &[u8; GROUP]) -> u64 {
+        unequal(e, a)
+    }
+
+    #[inline(always)]
+    fn take(&mut self, _: &[u8; GROUP]) -> bool {
+        false
+    }
+}
+
+/// With instructions chosen by hand.
+#[cfg(target_arch = "x86_64")]
+struct Whole512 {
+    v4: pulp::x86::V4,
+    integers: Option<Integers>,
+    groups: u64,
+    above: __m512i,
+    squares: [__m512i; 2],
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Whole for Whole512 {
+    #[inline(always)]
+    fn unequal(&self, e: &[u8; GROUP], a: &[u8; GROUP]) -> u64 {
+        self.v4.avx512bw._mm512_cmpneq_epi8_mask(cast(*e), cast(*a))
+    }
+
+    #[inline(always)]
+    fn take(&mut self, e: &[u8; GROUP]) -> bool {
+        let Some(t) = self.integers else { return false };
+        let (f, w) = (self.v4.avx512f, self.v4.avx512bw);
+        let e = cast(*e);
+        let m = if t.signed { w._mm512_abs_epi8(e) } else { e };
+        // A byte and a sum hold what a step adds to them.
+        const { assert!(STEP / GROUP < 256 && (STEP / GROUP) as i64 * 2 * 255 * 255 < 1 << 31) };
+        let over = w._mm512_cmpgt_epu8_mask(m, f._mm512_set1_epi8(t.most as i8));
+        self.above = w._mm512_mask_sub_epi8(self.above, over, self.above, f._mm512_set1_epi8(-1));
+        let zero = f._mm512_setzero_si512();
+        let halves = [w._mm512_unpacklo_epi8(m, zero), w._mm512_unpackhi_epi8(m, zero)];
+        for (sum, x) in self.squares.iter_mut().zip(halves) {
+            *sum = f._mm512_add_epi32(*sum, w._mm512_madd_epi16(x, x));
+        }
+        self.groups += 1;
+        true
+    }
+}
+
+/// [`count`] with them.
 #[cfg(target_arch = "x86_64")]
 struct Count512<'a, 'b> {
     v4: pulp::x86::V4,
@@ -91,11 +203,19 @@ impl pulp::NullaryFnOnce for Count512<'_, '_> {
 
     #[inline(always)]
     fn call(self) {
-        let w = self.v4.avx512bw;
-        let unequal = |e: &[u8; GROUP], a: &[u8; GROUP]| {
-            w._mm512_cmpneq_epi8_mask(pulp::cast(*e), pulp::cast(*a))
-        };
-        count(self.b, self.at, self.e, self.a, self.ahead, unequal);
+        let none = self.v4.avx512f._mm512_setzero_si512();
+        let (above, squares) = (none, [none; 2]);
+        let integers = self.b.integers;
+        let mut whole = Whole512 { v4: self.v4, integers, groups: 0, above, squares };
+        count(self.b, self.at, self.e, self.a, self.ahead, &mut whole);
+        if whole.groups > 0 {
+            let plain = &mut self.b.plain;
+            let bytes = cast::<_, [u8; 64]>(whole.above);
+            let sums = whole.squares.map(cast::<_, [u32; 16]>);
+            plain.count += whole.groups * GROUP as u64;
+            plain.above += bytes.iter().map(|&n| n as u64).sum::<u64>();
+            plain.squares += sums.iter().flatten().map(|&n| n as u64).sum::<u64>();
+        }
     }
 }
 
@@ -116,14 +236,7 @@ impl First<'_> {
 
 /// Counts up to [`STEP`] pairs.
 #[inline(always)]
-fn count(
-    b: &mut Bytes,
-    at: u64,
-    e: &[u8],
-    a: &[u8],
-    ahead: &mut Ahead,
-    unequal: impl Fn(&[u8; GROUP], &[u8; GROUP]) -> u64,
-) {
+fn count(b: &mut Bytes, at: u64, e: &[u8], a: &[u8], ahead: &mut Ahead, whole: &mut impl Whole) {
     let ((eg, er), (ag, ar)) = (e.as_chunks::<GROUP>(), a.as_chunks::<GROUP>());
     let (same, counts, same_type) = (&mut *b.same, &mut *b.counts, b.same_type);
     let mut first = First { list: &mut b.first, keep: b.keep };
@@ -131,11 +244,13 @@ fn count(
         ahead.part(STEP / GROUP);
         let here = at + (g * GROUP) as u64;
         // Equal pairs of one type have no error, nor do they mismatch.
-        let mut which = if same_type { unequal(e, a) } else { u64::MAX };
+        let mut which = if same_type { whole.unequal(e, a) } else { u64::MAX };
         if which.count_ones() <= SOME {
-            for e in e.as_chunks::<8>().0 {
-                for (n, &x) in same.iter_mut().zip(e) {
-                    n[x as usize] = n[x as usize].wrapping_add(1);
+            if !whole.take(e) {
+                for e in e.as_chunks::<8>().0 {
+                    for (n, &x) in same.iter_mut().zip(e) {
+                        n[x as usize] = n[x as usize].wrapping_add(1);
+                    }
                 }
             }
             while which != 0 {
@@ -172,16 +287,17 @@ fn count(
 }
 
 impl Bytes {
-    /// `keep` is at most [`KEPT`].
-    pub(crate) fn new(pair: &Pair, keep: usize) -> Bytes {
+    pub(crate) fn new(pair: &Pair, o: &Options) -> Bytes {
         let zeros = || vec![[0u32; PAIRS]; 2].into_boxed_slice().try_into();
         Bytes {
             same: Box::new([[0; 256]; 8]),
+            plain: Plain::default(),
+            integers: Integers::of(pair, o),
             same_type: pair.e == pair.a,
             counts: zeros().unwrap_or_else(|_| Box::new([[0; PAIRS]; 2])),
             more: BTreeMap::new(),
             held: 0,
-            keep: keep.min(KEPT) as u32,
+            keep: o.worst.min(KEPT) as u32,
             first: Vec::new(),
         }
     }
@@ -209,7 +325,7 @@ impl Bytes {
                 v4.vectorize(Count512 { v4, b: self, at, e, a, ahead });
                 continue;
             }
-            count(self, at, e, a, ahead, unequal);
+            count(self, at, e, a, ahead, &mut Scalar);
         }
         self.held += e.len() as u64;
         if self.held > u32::MAX as u64 / 2 {
@@ -220,9 +336,11 @@ impl Bytes {
     fn spill(&mut self) {
         for counts in self.same.iter_mut() {
             for (x, n) in counts.iter_mut().enumerate() {
-                if *n > 0 {
-                    *self.more.entry(code(x as u8, x as u8)).or_default() += *n as u64;
-                    *n = 0;
+                let n = std::mem::take(n);
+                if let Some(t) = self.integers {
+                    self.plain.add(t.magnitude(x as u8), t.most, n as i32 as i64);
+                } else if n > 0 {
+                    *self.more.entry(code(x as u8, x as u8)).or_default() += n as u64;
                 }
             }
         }
@@ -240,12 +358,25 @@ impl Bytes {
     }
 }
 
-/// Counts and positions of all workers: kinds by code, and positions of the first of each kind, not sorted.
-pub(crate) fn gather(pair: &Pair, workers: Vec<Bytes>) -> (Vec<(u16, Kind)>, Vec<(u16, u64)>) {
+/// What all workers have counted.
+struct Counts {
+    plain: Plain,
+    /// Other kinds by code.
+    kinds: Vec<(u16, Kind)>,
+    /// Positions of the first of each kind, not sorted.
+    first: Vec<(u16, u64)>,
+}
+
+fn gather(pair: &Pair, workers: Vec<Bytes>) -> Counts {
     let mut counts = vec![0u64; PAIRS];
     let mut first = Vec::new();
+    let (mut plain, mut integers) = (Plain::default(), None);
     for mut w in workers {
         w.spill();
+        integers = w.integers;
+        plain.count += w.plain.count;
+        plain.above += w.plain.above;
+        plain.squares += w.plain.squares;
         for side in w.counts.iter() {
             counts.iter_mut().zip(side).for_each(|(n, &m)| *n += m as u64);
         }
@@ -253,6 +384,12 @@ pub(crate) fn gather(pair: &Pair, workers: Vec<Bytes>) -> (Vec<(u16, Kind)>, Vec
             counts[k as usize] += n;
         }
         first.extend(w.first);
+    }
+    if let Some(t) = integers {
+        for (x, n) in counts.iter_mut().enumerate().take(256) {
+            let (x, n) = (x as u8, std::mem::take(n));
+            plain.add(t.magnitude(x), t.most, n as i64);
+        }
     }
     let (te, ta) = (table(pair.e), table(pair.a));
     let kinds = counts.iter().enumerate().filter(|(_, n)| **n > 0);
@@ -262,16 +399,24 @@ pub(crate) fn gather(pair: &Pair, workers: Vec<Bytes>) -> (Vec<(u16, Kind)>, Vec
         let ulp = te.rank[x].abs_diff(ta.rank[y]) as u64;
         (k as u16, Kind { e: te.value[x], a: ta.value[y], ulp, count })
     };
-    (kinds.map(kind).collect(), first)
+    Counts { plain, kinds: kinds.map(kind).collect(), first }
 }
 
 /// The metrics of all pairs, and errors of finite ones with their counts.
 pub(crate) fn settle(pair: &Pair, o: &Options, workers: Vec<Bytes>) -> (Gathered, Vec<(f64, u64)>) {
-    let (kinds, mut first) = gather(pair, workers);
+    let Counts { plain, kinds, mut first } = gather(pair, workers);
     first.sort_unstable();
     let ((tiny_e, max_e), (tiny_a, max_a)) = (limits(pair.e), limits(pair.a));
     let mut g = Gathered { bins: vec![0; 64], ..Gathered::default() };
     let mut errors = Vec::new();
+    if plain.count > 0 {
+        let e2 = plain.squares as f64;
+        g.s.finite += plain.count;
+        g.t.rel_count += plain.above;
+        g.sums.push((0, Sums { e2, a2: e2, ea: e2, ..Sums::default() }));
+        g.histogram.count(0.0, 0.0, plain.count);
+        errors.push((0.0, plain.count));
+    }
     let mut at = first.as_slice();
     for (code, k) in kinds {
         let own = at.partition_point(|f| f.0 == code);
@@ -336,7 +481,6 @@ pub(crate) fn settle(pair: &Pair, o: &Options, workers: Vec<Bytes>) -> (Gathered
 mod tests {
     use super::*;
     use crate::engine::{MANY, general, measure};
-    use scalify_ir::DType;
     use scalify_tensors::Tensor;
 
     /// Counting pairs finds what handling each by itself does.
@@ -349,6 +493,7 @@ mod tests {
         };
         let pairs = [
             (DType::S8, DType::S8),
+            (DType::U8, DType::U8),
             (DType::U8, DType::S8),
             (DType::S4, DType::S4),
             (DType::Pred, DType::Pred),
@@ -404,11 +549,11 @@ mod tests {
     #[test]
     fn large_counts_are_kept() {
         let pair = Pair::new(DType::U8, DType::U8);
-        let mut b = Bytes::new(&pair, 3);
+        let mut b = Bytes::new(&pair, &Options { worst: 3, ..Options::default() });
         b.add(0, &[1; 4000], &[2; 4000], false);
         b.spill();
         b.add(4000, &[1; 1001], &[2; 1001], false);
-        let (kinds, first) = gather(&pair, vec![b]);
+        let Counts { kinds, first, .. } = gather(&pair, vec![b]);
         assert_eq!(kinds, [(code(1, 2), Kind { e: 1.0, a: 2.0, ulp: 1, count: 5001 })]);
         let mut at: Vec<u64> = first.iter().map(|f| f.1).collect();
         at.sort_unstable();

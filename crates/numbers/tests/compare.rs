@@ -338,3 +338,34 @@ fn by_bits(e: &Tensor, a: &Tensor) -> (Vec<u64>, u64, [u64; 2]) {
     let over = u.iter().filter(|&&x| x > 2).count() as u64;
     (u, over, den)
 }
+
+/// Chunks of nothing but NaN, with some that have other values between them.
+#[test]
+fn tensors_of_nan_are_counted() {
+    for t in [DType::F32, DType::Bf16, DType::F16] {
+        let size = t.literal_bytes();
+        let n = 20_000;
+        let value = |x: f32| match t {
+            DType::F32 => x.to_le_bytes().to_vec(),
+            DType::Bf16 => half::bf16::from_f32(x).to_le_bytes().to_vec(),
+            _ => half::f16::from_f32(x).to_le_bytes().to_vec(),
+        };
+        let side = |others: &[(usize, f32)]| {
+            let mut b = value(f32::NAN).repeat(n);
+            for &(i, x) in others {
+                b[i * size..][..size].copy_from_slice(&value(x));
+            }
+            Tensor::new(t, [n as i64], b).unwrap()
+        };
+        let inf = f32::INFINITY;
+        let e = side(&[(3000, 1.0), (7000, inf), (9000, 2.0), (19_999, 4.0)]);
+        let a = side(&[(3000, 1.5), (7000, inf), (12_000, -inf), (15_360, 0.0)]);
+        let m = measure(&e, &a, &Options::default()).unwrap();
+        assert_eq!((m.nan_pairs, m.nan_mismatches), (n as u64 - 6, 4), "{t}");
+        assert_eq!((m.finite_pairs, m.inf_mismatches, m.max_abs), (1, 0, 0.5), "{t}");
+        assert_eq!((m.expected.nan, m.actual.nan), (n as u64 - 4, n as u64 - 4), "{t}");
+        assert_eq!((m.expected.pos_inf, m.actual.neg_inf), (1, 1), "{t}");
+        let at: Vec<_> = m.special.iter().map(|s| s.index[0]).collect();
+        assert_eq!(at, [9000, 12_000, 15_360, 19_999], "{t}");
+    }
+}

@@ -98,7 +98,7 @@ pub fn measure(expected: &Tensor, actual: &Tensor, o: &Options) -> Result<Metric
             w.add(at, e, a, mapped);
             Ok(())
         };
-        let workers = scan(expected, actual, o.threads, |_| Bytes::new(&pair, o.worst), add)?;
+        let workers = scan(expected, actual, o.threads, |_| Bytes::new(&pair, o), add)?;
         let (all, errors) = bytes::settle(&pair, o, workers);
         let mut m = all.finish(expected, actual, pair, o)?;
         m.percentiles = select::of_counts(&errors);

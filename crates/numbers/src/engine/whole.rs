@@ -43,6 +43,8 @@ impl Worker<'_> {
             let gone = gone.len() as u64;
             self.s.finite += CHUNK as u64 - gone;
             self.t.rel_count += found.rel_count;
+            self.s.e.denormal += found.denormal[0];
+            self.s.a.denormal += found.denormal[1];
             if found.counted {
                 self.table.counted(CHUNK);
             }

@@ -38,6 +38,8 @@ pub(super) struct Worker<'a> {
     pub(super) spread: bool,
     /// Were many pairs of the last chunk far?
     pub(super) scattered: bool,
+    /// Were all values of the last chunk NaN?
+    pub(super) nan: bool,
     pub(super) table: Table,
     pub(super) sums: Vec<(u64, Sums)>,
     pub(super) t: Partial,
@@ -74,6 +76,7 @@ impl<'a> Worker<'a> {
             planes: Box::new(Planes::new(pair.ulps == Ulps::Wide)),
             spread: false,
             scattered: false,
+            nan: false,
             table: Table::new(small, near::fraction(pair.e)),
             sums: Vec::new(),
             t: Partial::default(),
@@ -245,6 +248,14 @@ impl<'a> Worker<'a> {
         n: usize,
         ahead: &mut Ahead,
     ) -> Result<Sums, TensorError> {
+        self.nan = self.nan && self.may_be_near(e) && near::all_nan(self.pair.e, e, a, ahead);
+        if self.nan {
+            let n = CHUNK as u64;
+            self.s.e.nan += n;
+            self.s.a.nan += n;
+            self.s.nan_pairs += n;
+            return Ok(Sums::default());
+        }
         // Most of two runs of one program is bitwise equal.
         let equal = e == a;
         #[cfg(target_arch = "x86_64")]
@@ -291,6 +302,7 @@ impl<'a> Worker<'a> {
         self.special(at, e, a, &found);
         let special = found.special > 0;
         if found.special == CHUNK as u64 {
+            self.nan = found.nan_pairs == found.special;
             return Ok(Some(Sums::default()));
         }
         if few {

@@ -139,13 +139,11 @@ impl<const N: usize, const COUNT: bool> Dense<'_, '_, N, COUNT> {
         if f._mm512_cmpge_epu32_mask(most, all(INFINITY)) != 0 || below(b.normal.max(1) - 1) != 0 {
             return None;
         }
-        let both = f._mm512_xor_si512(e, a);
         let far = f._mm512_cmpge_epu32_mask(f._mm512_sub_epi32(most, small), all(OCTAVE))
-            | f._mm512_test_epi32_mask(both, all(1 << 31))
+            | f._mm512_test_epi32_mask(f._mm512_xor_si512(e, a), all(1 << 31))
             | below(b.least);
         let keep = !far;
         self.c.far.add(at, far);
-        self.c.cross.add(at, f._mm512_test_epi32_mask(both, all(INFINITY)) & keep);
         if self.c.far.all().len() > self.few {
             return None;
         }
@@ -175,7 +173,7 @@ impl<const N: usize, const COUNT: bool> pulp::NullaryFnOnce for Dense<'_, '_, N,
         let all = |x: u32| f._mm512_set1_epi32(x as i32);
         let abs = all(!(1 << 31));
         let (first, range, octave) = (all(b.first), all(b.range), all(OCTAVE));
-        let exponent = all(INFINITY | 1 << 31);
+        let exponent = all(INFINITY);
         let row = all(248);
         let known = f._mm512_set1_ps(b.max_rel);
         let lanes: __m512i = cast(std::array::from_fn::<u32, 16, _>(|i| i as u32));
@@ -183,8 +181,7 @@ impl<const N: usize, const COUNT: bool> pulp::NullaryFnOnce for Dense<'_, '_, N,
         let one = all(std::hint::black_box(1));
         let none = f._mm512_setzero_si512();
         let (mut ulp, mut most, mut rel, mut unequal) = (none, none, none, none);
-        let mut maybe = [none; 2];
-        let mut surely = [none; 2];
+        let (mut maybe0, mut maybe1, mut surely0, mut surely1) = (none, none, none, none);
         let [low, high] = b.close.map(|c| c.map(|x| f._mm512_set1_ps(x)));
         let zero = [f._mm512_setzero_pd(); 2];
         let (mut abses, mut square, mut e2, mut ed) = (zero, zero, zero, zero);
@@ -199,15 +196,16 @@ impl<const N: usize, const COUNT: bool> pulp::NullaryFnOnce for Dense<'_, '_, N,
             let from = s * STEP;
             // Expected values without relative error.
             let mut small = [0u16; STEP / 16];
+            // Which exponents differ.
+            let mut cross = [0u16; STEP / 16];
             for (j, (e, a)) in e.as_chunks::<16>().0.iter().zip(a.as_chunks::<16>().0).enumerate() {
                 let at = from + j * 16;
                 let (mut e, mut a) = (self.load(e), self.load(a));
                 let x = f._mm512_and_si512(e, abs);
                 let good = f._mm512_cmplt_epu32_mask(f._mm512_sub_epi32(x, first), range);
                 let mut far = f._mm512_abs_epi32(f._mm512_sub_epi32(e, a));
+                // Neither are those good whose signs differ.
                 let good = f._mm512_mask_cmplt_epu32_mask(good, far, octave);
-                let both = f._mm512_xor_si512(e, a);
-                let good = f._mm512_mask_testn_epi32_mask(good, both, exponent);
                 let mut x = x;
                 // Without those that have no relative error.
                 let mut own = x;
@@ -221,6 +219,8 @@ impl<const N: usize, const COUNT: bool> pulp::NullaryFnOnce for Dense<'_, '_, N,
                     own = f._mm512_mask_mov_epi32(x, m, all(INFINITY));
                     far = f._mm512_abs_epi32(f._mm512_sub_epi32(e, a));
                 }
+                let both = f._mm512_xor_si512(e, a);
+                cross[j] = f._mm512_test_epi32_mask(both, exponent);
                 ulp = f._mm512_max_epu32(ulp, far);
                 let d: __m512i = cast(f._mm512_sub_ps(cast(a), cast(e)));
                 let size = f._mm512_and_si512(d, abs);
@@ -246,13 +246,13 @@ impl<const N: usize, const COUNT: bool> pulp::NullaryFnOnce for Dense<'_, '_, N,
                         );
                         [near, f._mm512_cmp_ps_mask::<_CMP_GT_OQ>(size, t)]
                     };
-                    for (m, n) in beyond(low)
-                        .into_iter()
-                        .zip(&mut maybe)
-                        .chain(beyond(high).into_iter().zip(&mut surely))
-                    {
-                        *n = f._mm512_mask_add_epi32(*n, m, *n, one);
-                    }
+                    // In a loop the sums would be in memory.
+                    let add = |n: &mut __m512i, m| *n = f._mm512_mask_add_epi32(*n, m, *n, one);
+                    let ([m0, m1], [m2, m3]) = (beyond(low), beyond(high));
+                    add(&mut maybe0, m0);
+                    add(&mut maybe1, m1);
+                    add(&mut surely0, m2);
+                    add(&mut surely1, m3);
                 }
                 let c = &mut *self.c;
                 let put = |to: Option<&mut [f32; 16]>, v: __m512i| {
@@ -270,6 +270,9 @@ impl<const N: usize, const COUNT: bool> pulp::NullaryFnOnce for Dense<'_, '_, N,
                     let k = from - STEP / 2 + j * 8;
                     count(self.cells, &c.keys[k..k + 8]);
                 }
+            }
+            for (k, &m) in cross.as_chunks::<4>().0.iter().enumerate() {
+                self.c.cross.add_all(from + k * 64, m);
             }
             for g in 0..STEP / 32 {
                 let at = from + g * 32;
@@ -332,7 +335,7 @@ impl<const N: usize, const COUNT: bool> pulp::NullaryFnOnce for Dense<'_, '_, N,
             ulp: each(ulp).fold(0, u32::max) >> self.bits.shift,
             above: CHUNK as u32 - unlike,
             rel: each(rel).fold(0, |m, x| m.max(x as i32)) > 0,
-            not_close: [maybe, surely].map(|c| c.map(|n| each(n).sum())),
+            not_close: [[maybe0, maybe1], [surely0, surely1]].map(|c| c.map(|n| each(n).sum())),
         })
     }
 }

@@ -76,7 +76,8 @@ impl Near {
         let within = look.ulp as f32 / parts <= l.rtol;
         let most = load::values(t, self, true, below(max_rel * MARGIN));
         let masked = (seen.above as usize) < CHUNK;
-        let found = self.rest(look, most, p, l, true, masked, within, seen.squares);
+        let mut found = self.rest(look, most, p, l, true, masked, within, seen.squares);
+        found.denormal = [seen.denormal as u64; 2];
         if look.differ & kind.infinity != 0 {
             self.crossings(kind);
         }

@@ -34,7 +34,7 @@ use scalify_ir::DType;
 pub(crate) use levels::Levels;
 pub(crate) use load::{first, over};
 pub(crate) use pack::each;
-pub(crate) use screen::{FAR, SPECIAL, Screen, blank, screen};
+pub(crate) use screen::{FAR, SPECIAL, Screen, all_nan, blank, screen};
 
 /// `2^-101` as bits of an `f32`: differences of values from here on are not
 /// denormal.
@@ -305,7 +305,17 @@ impl Near {
         }
         // Without denormals of `f16`, errors are at most one part in `2^bits`
         // for each unit in the last place.
-        let close = t != DType::F16 || look.lo >= 0x3ff;
+        let mut close = t != DType::F16 || look.lo >= 0x3ff;
+        let mut denormals = 0;
+        if !close && look.unequal <= SPARSE {
+            let (e16, a16) = (e.as_chunks().0.first_chunk()?, a.as_chunks().0.first_chunk()?);
+            pack::pack::<2>(e16, a16, look.unequal, kind.one, self);
+            // Of equal pairs denormals do not matter.
+            let held = self.x[..self.held].iter().zip(&self.y[..self.held]);
+            close =
+                held.map(|(&x, &y)| x.wrapping_sub(1).min(y.wrapping_sub(1))).all(|x| x >= 0x3ff);
+            denormals = if close { load::denormals(e) } else { 0 };
+        }
         let parts = (1u32 << (kind.bits - 1)) as f32;
         let within = close && look.ulp as f32 / parts <= l.rtol;
         let sparse = close && look.unequal <= SPARSE;
@@ -315,7 +325,7 @@ impl Near {
         self.far.clear();
         let mut whole = 0.0;
         if sparse {
-            whole = squares::squares(t, e, close);
+            whole = squares::squares(t, e, close && denormals == 0);
             ahead.part(4);
         }
         let max_rel = below(max_rel * MARGIN);
@@ -347,6 +357,7 @@ impl Near {
         let masked = load::value(t, look.min) <= l.above;
         let mut found = self.rest(look, most, p, l, close, masked, within, whole);
         ahead.part(8);
+        found.denormal = [denormals; 2];
         if !close {
             load::levels(self);
             found.denormal = denormal(self);

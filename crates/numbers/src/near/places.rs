@@ -22,7 +22,14 @@ impl Places {
     }
 
     /// Adds those of 16 from `first` on that a mask has.
-    pub(super) fn add(&mut self, first: usize, mut mask: u16) {
+    pub(super) fn add(&mut self, first: usize, mask: u16) {
+        self.add_all(first, [mask, 0, 0, 0]);
+    }
+
+    /// Adds those of 64 from `first` on that masks have.
+    pub(super) fn add_all(&mut self, first: usize, masks: [u16; 4]) {
+        let [a, b, c, d] = masks.map(u64::from);
+        let mut mask = a | b << 16 | c << 32 | d << 48;
         while mask != 0 {
             if let Some(o) = self.list.get_mut(self.len) {
                 *o = (first + mask.trailing_zeros() as usize) as u16;

@@ -2,6 +2,7 @@
 
 use super::Kind;
 use super::load::ABS16;
+use crate::ahead::Ahead;
 use crate::decode::CHUNK;
 use multiversion::multiversion;
 use scalify_ir::DType;
@@ -28,7 +29,7 @@ pub(crate) struct Screen {
 }
 
 macro_rules! screen {
-    ($name:ident, $blank:ident, $t:ty, $n:literal, $abs:expr) => {
+    ($name:ident, $nan:ident, $blank:ident, $t:ty, $n:literal, $abs:expr) => {
         #[multiversion(targets(
             "x86_64+avx512f+avx512vl+avx512dq+avx512bw+avx512cd+fma",
             "x86_64+avx2+fma"
@@ -95,6 +96,19 @@ macro_rules! screen {
             "x86_64+avx512f+avx512vl+avx512dq+avx512bw+avx512cd+fma",
             "x86_64+avx2+fma"
         ))]
+        fn $nan(inf: $t, e: &[u8], a: &[u8]) -> bool {
+            let mut least = <$t>::MAX;
+            for (x, y) in e.as_chunks().0.iter().zip(a.as_chunks().0) {
+                let (x, y) = (<$t>::from_le_bytes(*x) & $abs, <$t>::from_le_bytes(*y) & $abs);
+                least = least.min(x).min(y);
+            }
+            least > inf
+        }
+
+        #[multiversion(targets(
+            "x86_64+avx512f+avx512vl+avx512dq+avx512bw+avx512cd+fma",
+            "x86_64+avx2+fma"
+        ))]
         fn $blank(from: &[[u8; $n]; CHUNK], marks: &[u8; CHUNK], least: u8, to: &mut [u8]) {
             for ((o, x), m) in to.as_chunks_mut::<$n>().0.iter_mut().zip(from).zip(marks) {
                 let keep = (<$t>::from(*m < least)).wrapping_neg();
@@ -104,8 +118,8 @@ macro_rules! screen {
     };
 }
 
-screen!(screen32, blank32, u32, 4, 0x7fff_ffff);
-screen!(screen16, blank16, u16, 2, ABS16);
+screen!(screen32, nan32, blank32, u32, 4, 0x7fff_ffff);
+screen!(screen16, nan16, blank16, u16, 2, ABS16);
 
 /// `None` if it is not a full chunk of a type that is handled.
 pub(crate) fn screen(t: DType, e: &[u8], a: &[u8], marks: &mut [u8; CHUNK]) -> Option<Screen> {
@@ -115,6 +129,21 @@ pub(crate) fn screen(t: DType, e: &[u8], a: &[u8], marks: &mut [u8; CHUNK]) -> O
     } else {
         screen16(&k, e.as_chunks().0.first_chunk()?, a.as_chunks().0.first_chunk()?, marks)
     })
+}
+
+/// Are all pairs of a full chunk pairs of NaN?
+pub(crate) fn all_nan(t: DType, e: &[u8], a: &[u8], ahead: &mut Ahead) -> bool {
+    let Some(k) = Kind::of(t) else { return false };
+    /// Few enough that others end it early.
+    const PART: usize = 128;
+    let parts = e.chunks(PART * t.literal_bytes()).zip(a.chunks(PART * t.literal_bytes()));
+    let inf = k.infinity;
+    let mut nan = e.len() == CHUNK * t.literal_bytes() && e.len() == a.len();
+    for (e, a) in parts {
+        ahead.part(CHUNK / PART);
+        nan = nan && if t == DType::F32 { nan32(inf, e, a) } else { nan16(inf as u16, e, a) };
+    }
+    nan
 }
 
 /// One side with zeros where marks are at least `least`.

@@ -20,6 +20,8 @@ pub(super) struct Seen {
     pub(super) above: u32,
     /// Pairs that are not equal; their places are listed.
     pub(super) unequal: usize,
+    /// Denormals among expected values.
+    pub(super) denormal: u32,
 }
 
 /// `N` bytes an element.
@@ -77,8 +79,8 @@ impl<const N: usize, const HALF: bool> Sparse<'_, '_, N, HALF> {
 impl<const N: usize, const HALF: bool> pulp::NullaryFnOnce for Sparse<'_, '_, N, HALF> {
     type Output = Result<Seen, bool>;
 
-    /// An error if values are not finite, or almost denormal, or (true) too many
-    /// pairs differ.
+    /// An error if expected values are not finite, or but for `f16` almost
+    /// denormal, or (true) too many pairs differ.
     #[inline(always)]
     fn call(self) -> Result<Seen, bool> {
         let f = self.v4.avx512f;
@@ -87,16 +89,19 @@ impl<const N: usize, const HALF: bool> pulp::NullaryFnOnce for Sparse<'_, '_, N,
         let tiny = if HALF { (1 << k.bits) - 1 } else { k.least };
         let over = self.limits.bits.saturating_add(1).min(k.infinity);
         let mut acc = [f._mm512_setzero_pd(); LANES / 8];
-        let (mut n, mut above) = (0usize, 0u32);
+        let (mut n, mut above, mut denormal) = (0usize, 0u32, 0u32);
         let mut places: __m512i = cast(std::array::from_fn::<u32, 16, _>(|i| i as u32));
         let step = f._mm512_set1_epi32(16);
         let words = self.e.as_chunks::<WORD>().0.iter().zip(self.a.as_chunks::<WORD>().0);
         for (e, a) in words {
             self.ahead.part(CHUNK / WORD);
-            if self.test(e, tiny + 1, k.infinity) != u64::MAX
-                && self.test(e, 0, 1) | self.test(e, tiny + 1, k.infinity) != u64::MAX
-            {
-                return Err(false);
+            let good = self.test(e, tiny + 1, k.infinity);
+            if good != u64::MAX {
+                let small = self.test(e, 1, tiny + 1);
+                if good | self.test(e, 0, 1) | if HALF { small } else { 0 } != u64::MAX {
+                    return Err(false);
+                }
+                denormal += small.count_ones();
             }
             above += self.test(e, over, k.infinity).count_ones();
             let word = self.unequal(e, a);
@@ -134,6 +139,7 @@ impl<const N: usize, const HALF: bool> pulp::NullaryFnOnce for Sparse<'_, '_, N,
             squares: sums::fold(cast::<_, [f64; LANES]>(acc), |a, b| a + b),
             above,
             unequal: n,
+            denormal,
         })
     }
 }
