@@ -3,7 +3,7 @@
 
 use scalify_claim::{Assume, Claim, Mesh};
 use scalify_ir::Module;
-use scalify_prove::outcome::{Outcome, Verdict};
+use scalify_prove::outcome::{Grade, Outcome, Verdict};
 use scalify_prove::{Memo, Options, verify};
 
 const LAYERS: usize = 9;
@@ -304,4 +304,43 @@ fn unknown_constants_and_calls_are_no_two_alike() {
     let (base, dist) = (call(Stack::new(false)), Stack::new(true));
     let [whole, lemmas] = both(&base, &dist, &claim());
     assert!(lemmas.verdict != Verdict::Proved || whole.verdict == Verdict::Proved);
+}
+
+/// Layers in which `m` and `n` are equal over finite values alone, both used
+/// by the next layer.
+fn near_equal(devices: usize) -> Module {
+    let mut params = String::from(" x0 = f32[4,4] parameter(0)\n g = f32[4,4] parameter(1)\n");
+    let mut layers = String::from(" m0 = f32[4,4] tanh(g)\n n0 = f32[4,4] negate(g)\n");
+    for k in 1..=LAYERS {
+        params += &format!(" p{k} = f32[4,4] parameter({})\n", k + 1);
+        let j = k - 1;
+        layers += &format!(
+            " t{k} = f32[4,4] tanh(x{j})
+ z{k} = f32[4,4] subtract(x{j}, x{j})
+ m{k} = f32[4,4] add(t{k}, g)
+ n{k} = f32[4,4] add(m{k}, z{k})
+ a{k} = f32[4,4] negate(n{k})
+ b{k} = f32[4,4] multiply(a{k}, p{k})
+ c{k} = f32[4,4] logistic(b{k})
+ q{k} = f32[4,4] multiply(m{j}, n{j})
+ r{k} = f32[4,4] maximum(q{k}, m{j})
+ x{k} = f32[4,4] add(c{k}, r{k})
+"
+        );
+    }
+    let text = format!(
+        "HloModule m, num_partitions={devices}\n\nENTRY main {{\n{params}{layers} ROOT out = f32[4,4] copy(x{LAYERS})\n}}\n"
+    );
+    scalify_hlo::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+#[test]
+fn lemmas_use_no_stronger_laws_than_the_whole_needs() {
+    let c = Claim { mesh: Mesh::parse("tp=2").ok(), ..Claim::default() };
+    let (base, dist) = (near_equal(1), near_equal(2));
+    let [whole, lemmas] = [Memo::Never, Memo::Always].map(|m| decide(&base, &dist, &c, m));
+    assert_eq!((whole.verdict, whole.grade), (Verdict::Proved, Some(Grade::Exact)));
+    assert!(lemmas.stats.lemmas > 0);
+    assert_eq!((lemmas.verdict, lemmas.grade), (Verdict::Proved, Some(Grade::Exact)));
+    assert_eq!(lemmas.assumptions, whole.assumptions);
 }

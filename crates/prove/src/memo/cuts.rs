@@ -10,7 +10,6 @@ use crate::decide::{Attempt, Laws};
 use crate::relate;
 use rustc_hash::{FxHashMap, FxHashSet};
 use scalify_ir::{InstrId, Opcode};
-use scalify_terms::Rules;
 
 /// Segments of each run of the baseline that are lifted.
 const BASE_LIFTED: usize = 4;
@@ -46,6 +45,7 @@ fn may_cut(f: &Flow<'_>, n: u32) -> bool {
 /// Finds pairs; `None` if the time is over or nothing repeats.
 pub(super) fn find(
     t: &Task<'_, '_>,
+    laws: Laws,
     (base, bs): (&mut Program<'_, '_>, &Split),
     (dist, ds): (&mut Program<'_, '_>, &Split),
     places: &mut Places,
@@ -68,6 +68,7 @@ pub(super) fn find(
         .copied()
         .filter(|&n| bs.crosses[n as usize] && !lifted(n) && may_cut(bf, n))
         .collect();
+    base.restart();
     for &n in bs.order.iter().filter(|&&n| lifted(n)) {
         base.compute(n, &|x| leaves.contains(&x));
     }
@@ -75,13 +76,14 @@ pub(super) fn find(
         base.input(n);
     }
     base.finish(&[]);
-    probe(t, base, dist, (bs, &at), ds, places)
+    probe(t, laws, base, dist, (bs, &at), ds, places)
 }
 
 /// Lifts the first segments of each run in turn, as far as other parts use
 /// them, and takes what is found for the other segments too.
 fn probe(
     t: &Task<'_, '_>,
+    laws: Laws,
     base: &Program<'_, '_>,
     dist: &mut Program<'_, '_>,
     (bs, at): (&Split, &[usize]),
@@ -89,7 +91,6 @@ fn probe(
     places: &mut Places,
 ) -> Option<Pairs> {
     let df = dist.flow;
-    let laws = Laws { rules: Rules { reals: true, finite: true }, each: false, glance: false };
     let mut pairs = Pairs::default();
     let mut attempt: Option<Attempt> = None;
     // First position of what is not looked at yet.

@@ -39,6 +39,7 @@ use cuts::Pairs;
 use flow::{Flow, What};
 use groups::{Group, How, Target};
 use program::Program;
+use runs::Split;
 use rustc_hash::{FxHashMap, FxHashSet};
 use scalify_claim::{Assume, Claim, Placement, Selector};
 use scalify_ir::{InstrId, Module, Shape};
@@ -247,10 +248,32 @@ pub(crate) fn prove(
     let mut places = Places::default();
     let outputs = outputs(&t, claim, &bf, &df, &mut places)?;
     let (mut b, mut d) = (Program::new(&bf), Program::new(&df));
-    let pairs = cuts::find(&t, (&mut b, &bs), (&mut d, &ds), &mut places)?;
+    // The weakest laws that suffice: what is equal by stronger ones alone is no
+    // place to cut under weaker ones.
+    let moves_only = !decide::sums_over_devices(dist);
+    let levels = [(false, false), (true, false), (true, true)];
+    let levels = levels.map(|(reals, finite)| Rules { reals, finite });
+    levels.into_iter().filter(|l| l.reals || moves_only).find_map(|rules| {
+        let laws = Laws { rules, each: false, glance: false };
+        by_laws(&t, claim, laws, (&mut b, &bs), (&mut d, &ds), &outputs, &mut places)
+    })
+}
+
+/// A proof by lemmas under the given laws.
+fn by_laws(
+    t: &Task<'_, '_>,
+    claim: &Claim,
+    laws: Laws,
+    (b, bs): (&mut Program<'_, '_>, &Split),
+    (d, ds): (&mut Program<'_, '_>, &Split),
+    outputs: &[Output],
+    places: &mut Places,
+) -> Option<Outcome> {
+    let (bf, df) = (b.flow, d.flow);
+    let pairs = cuts::find(t, laws, (b, bs), (d, ds), places)?;
     let cut: FxHashSet<u32> = pairs.values().map(|q| q.base).collect();
     let targets: Vec<Target> = outputs.iter().map(|o| o.0.clone()).collect();
-    let groups = groups::group(&t, &bf, &df, &ds, &pairs, &cut, &targets, &mut places)?;
+    let groups = groups::group(t, bf, df, ds, &pairs, &cut, &targets, places)?;
     // One of each kind, as one pair of programs.
     b.restart();
     d.restart();
@@ -270,30 +293,16 @@ pub(crate) fn prove(
     }
     for &n in &d.inputs {
         let node = pairs.get(&n).map(|q| q.base);
-        let node = node.or_else(|| Some(t.input(&df, n, &mut places)?.0))?;
+        let node = node.or_else(|| Some(t.input(df, n, places)?.0))?;
         b.input(node);
     }
     b.finish(&bo);
     d.finish(&dout);
-    let part = Problem { layouts: Some(layouts), ..t.problem(&b, &d, &pairs, &mut places, false)? };
-    let inner = t.claim(&b);
-    let exact = Rules { reals: false, finite: false };
-    let reals = Rules { reals: true, finite: false };
-    let finite = Rules { reals: true, finite: true };
-    let moves_only = !decide::sums_over_devices(dist);
-    for rules in [exact, reals, finite] {
-        if !rules.reals && !moves_only {
-            continue;
-        }
-        let a = t.attempt(&b.m, &d.m, &inner, &part, Laws { rules, each: false, glance: false });
-        if a.outputs.len() == bo.len() && decide::proved(&a) {
-            return Some(outcome(&t, claim, &a, (&b, &d), &groups, &at, &outputs));
-        }
-        if a.stop.is_some() {
-            return None;
-        }
-    }
-    None
+    let part = Problem { layouts: Some(layouts), ..t.problem(b, d, &pairs, places, false)? };
+    let inner = t.claim(b);
+    let a = t.attempt(&b.m, &d.m, &inner, &part, laws);
+    let all = a.outputs.len() == bo.len() && decide::proved(&a);
+    all.then(|| outcome(t, claim, &a, (b, d), &groups, &at, outputs))
 }
 
 /// An output as a target; true if the distributed program gives it whole, put
