@@ -1,7 +1,7 @@
 //! Exact rational coefficients, interned so that a coefficient is one word
 //! and equality is identity.
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use num_bigint::BigInt;
 use num_rational::BigRational;
 use num_traits::{One, Signed, ToPrimitive, Zero};
@@ -38,6 +38,8 @@ pub struct Coefs {
     /// Numbers met by [`Coefs::near`], by sign and significand of their nearest
     /// `f32`.
     met: HashMap<u32, Vec<Coef>, FxBuildHasher>,
+    /// Significands of literals that are an `f32`.
+    stand: HashSet<u32, FxBuildHasher>,
     /// Literals of a program and what each is read as.
     literals: HashMap<Coef, Coef, FxBuildHasher>,
     /// Those of which products are looked for, no powers of two.
@@ -52,6 +54,7 @@ impl Default for Coefs {
             values: Vec::new(),
             ids: HashMap::default(),
             met: HashMap::default(),
+            stand: HashSet::default(),
             literals: HashMap::default(),
             factors: Vec::new(),
             products: HashMap::default(),
@@ -110,9 +113,11 @@ impl Coefs {
 
     /// The number met before of which `c` is the nearest `f32`, or that is the
     /// nearest `f32` of `c`, both up to a power of two: scaling by it is exact.
-    /// Else `c`, which counts as met. Two different `f32` numbers are never
-    /// taken for each other, and neighbours of the nearest one are other
-    /// numbers.
+    /// Else `c`, which counts as met. The one that is an `f32` has to stand in a
+    /// program, up to a power of two, as rounding makes literals: a coefficient
+    /// that came about exactly (`1 + 1/64`) is no rounding of its neighbours.
+    /// Two different `f32` numbers are never taken for each other, neighbours
+    /// of the nearest one are other numbers, and powers of two are themselves.
     pub fn near(&mut self, c: Coef) -> Coef {
         let x = self.to_f64(c);
         if !x.is_finite() || x.abs() < 1e-30 || x.abs() > 1e30 {
@@ -120,6 +125,9 @@ impl Coefs {
         }
         let bits = (x as f32).to_bits();
         let key = bits & !EXPONENT;
+        if key & i32::MAX as u32 == 0 {
+            return c;
+        }
         let own = self.is_f32(c);
         for d in self.met.get(&key).cloned().unwrap_or_default() {
             let other = (self.to_f64(d) as f32).to_bits() & EXPONENT;
@@ -128,7 +136,7 @@ impl Coefs {
             if e == c {
                 return c;
             }
-            if own != self.is_f32(d) {
+            if own != self.is_f32(d) && self.stand.contains(&(key & i32::MAX as u32)) {
                 return e;
             }
         }
@@ -145,7 +153,12 @@ impl Coefs {
             return k;
         }
         // Only what it is read as counts as met.
-        let p = if self.is_f32(c) { self.as_product(c) } else { None };
+        let own = self.is_f32(c);
+        if own {
+            let bits = (self.to_f64(c) as f32).to_bits();
+            self.stand.insert(bits & !EXPONENT & i32::MAX as u32);
+        }
+        let p = if own { self.as_product(c) } else { None };
         let k = self.near(p.unwrap_or(c));
         self.literals.insert(c, k);
         let bits = (self.to_f64(k) as f32).to_bits();
@@ -393,7 +406,8 @@ mod tests {
         let near = c.float(f64::from(folded)).unwrap();
         let next = c.float(f64::from(f32::from_bits(folded.to_bits() + 1))).unwrap();
         assert_eq!(c.near(exact), exact);
-        assert_eq!(c.near(near), exact, "the product folded in f32");
+        assert_eq!(c.literal(near), exact, "the product folded in f32");
+        assert_eq!(c.near(near), exact);
         // Powers of two are exact factors.
         let eighth = c.float(f64::from(folded) / 8.0).unwrap();
         let k = c.int(8);
@@ -403,6 +417,22 @@ mod tests {
         let close = c.float(f64::from(f32::from_bits(folded.to_bits() + 1)) / 8.0).unwrap();
         assert_eq!(c.near(close), close);
         assert_eq!(c.near(next), next, "its neighbour is another number");
+        // Sums of literals are no roundings: `1 + 1/64`, and one with the next
+        // float of `1/64`.
+        let mut t = Coefs::default();
+        let small = 1.0f32 / 64.0;
+        let next = f32::from_bits(small.to_bits() + 1);
+        let [small, next] = [small, next].map(|x| t.float(f64::from(x)).unwrap());
+        let sums = [small, next].map(|x| t.add(Coef::ONE, x).unwrap());
+        assert_eq!([small, next].map(|x| t.literal(x)), [small, next]);
+        assert_eq!(sums.map(|x| t.near(x)), sums);
+        // Nor is what lies beside a power of two.
+        let beside = {
+            let tiny = t.float(1e-9).unwrap();
+            t.add(Coef::ONE, tiny).unwrap()
+        };
+        assert_eq!(t.literal(Coef::ONE), Coef::ONE);
+        assert_eq!(t.near(beside), beside);
         // A literal that nothing had as a coefficient is the product of two.
         let mut l = Coefs::default();
         let [a, b] = [0.797_884_6f32, 0.044_715].map(|x| l.float(f64::from(x)).unwrap());
