@@ -253,7 +253,10 @@ pub(crate) fn prove(
     let moves_only = !decide::sums_over_devices(dist);
     let levels = [(false, false), (true, false), (true, true)];
     let levels = levels.map(|(reals, finite)| Rules { reals, finite });
-    levels.into_iter().filter(|l| l.reals || moves_only).find_map(|rules| {
+    // A big pair that needs more than the laws of the reals is probably wrong:
+    // it is looked at as a whole first.
+    let worth = |l: &Rules| (l.reals || moves_only) && (always || !l.finite);
+    levels.into_iter().filter(worth).find_map(|rules| {
         let laws = Laws { rules, each: false, glance: false };
         by_laws(&t, claim, laws, (&mut b, &bs), (&mut d, &ds), &outputs, &mut places)
     })
