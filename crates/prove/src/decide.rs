@@ -563,7 +563,7 @@ impl Attempt {
     }
 }
 
-pub(crate) fn sums_over_devices(m: &Module) -> bool {
+fn sums_over_devices(m: &Module) -> bool {
     m.instrs.iter().any(|i| {
         matches!(i.opcode, Opcode::AllReduce | Opcode::AllReduceStart | Opcode::ReduceScatter)
             && m.shapes[i.shape.0 as usize]
@@ -620,12 +620,12 @@ pub(crate) fn best(
     rest(base, dist, claim, p, options, start)
 }
 
-const EXACT: Rules = Rules { reals: false, finite: false };
-const REALS: Rules = Rules { reals: true, finite: false };
-const FINITE: Rules = Rules { reals: true, finite: true };
+pub(crate) const EXACT: Rules = Rules { reals: false, finite: false };
+pub(crate) const REALS: Rules = Rules { reals: true, finite: false };
+pub(crate) const FINITE: Rules = Rules { reals: true, finite: true };
 
 /// Every value of the distributed program is the baseline's or moved.
-fn moves_only(dist: &Module, p: &Problem) -> bool {
+pub(crate) fn moves_only(dist: &Module, p: &Problem) -> bool {
     !sums_over_devices(dist) && p.errors.is_empty()
 }
 

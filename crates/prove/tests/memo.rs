@@ -344,3 +344,79 @@ fn lemmas_use_no_stronger_laws_than_the_whole_needs() {
     assert_eq!((lemmas.verdict, lemmas.grade), (Verdict::Proved, Some(Grade::Exact)));
     assert_eq!(lemmas.assumptions, whole.assumptions);
 }
+
+/// Layers of which each hands a value `s`, made by `wire`, to the next, and
+/// `end` after the last.
+fn handed_on(devices: usize, wire: &str, end: &str) -> Module {
+    let mut params = String::from(" x0 = f32[4,4] parameter(0)\n");
+    let mut layers = String::from(
+        " zero = f32[] constant(0)\n zeros = f32[4,4] broadcast(zero), dimensions={}
+ one = f32[] constant(1)\n ones = f32[4,4] broadcast(one), dimensions={}
+ ninf = f32[] constant(-inf)\n low = f32[4,4] broadcast(ninf), dimensions={}
+ s0 = f32[4,4] tanh(x0)\n",
+    );
+    for k in 1..=LAYERS {
+        params += &format!(" p{k} = f32[4,4] parameter({k})\n");
+        layers += &format!(
+            " t@ = f32[4,4] tanh(x<)
+ a@ = f32[4,4] multiply(t@, p@)
+ b@ = f32[4,4] logistic(a@)
+ u@ = pred[4,4] compare(b@, p@), direction=GT
+{wire} c@ = f32[4,4] negate(b@)
+ d@ = f32[4,4] cosine(c@)
+ e@ = f32[4,4] maximum(d@, s<)
+ x@ = f32[4,4] add(e@, b@)
+"
+        )
+        .replace('@', &k.to_string())
+        .replace("x<", &format!("x{}", k - 1))
+        .replace("s<", &format!("s{}", k - 1));
+    }
+    let end = end.replace('@', &LAYERS.to_string());
+    let text = format!(
+        "HloModule m, num_partitions={devices}\n\nENTRY main {{\n{params}{layers}{end} ROOT out = f32[4,4] add(x{LAYERS}, z)\n}}\n"
+    );
+    scalify_hlo::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+#[test]
+fn what_is_known_of_a_value_is_known_behind_a_cut() {
+    let c = Claim { mesh: Mesh::parse("tp=2").ok(), ..Claim::default() };
+    let masked = " s@ = f32[4,4] select(u@, b@, low)\n";
+    let selects = " s@ = f32[4,4] convert(u@)\n";
+    let cases = [
+        // -inf - -inf is NaN.
+        (masked, " z = f32[4,4] subtract(s@, s@)\n", " z = f32[4,4] copy(zeros)\n"),
+        // 0 * -inf is NaN.
+        (
+            masked,
+            " f = f32[4,4] convert(u@)\n z = f32[4,4] multiply(f, s@)\n",
+            " z = f32[4,4] select(u@, s@, zeros)\n",
+        ),
+        // 0 / 0 is NaN.
+        (selects, " z = f32[4,4] divide(s@, s@)\n", " z = f32[4,4] copy(ones)\n"),
+    ];
+    for (wire, here, there) in cases {
+        let (base, dist) = (handed_on(1, wire, here), handed_on(2, wire, there));
+        for m in [Memo::Never, Memo::Always] {
+            let o = decide(&base, &dist, &c, m);
+            assert_ne!(o.verdict, Verdict::Proved, "{here}, {m:?}: {:?}", o.assumptions);
+        }
+        // The same on both sides is right.
+        let dist = handed_on(2, wire, here);
+        assert_eq!(decide(&base, &dist, &c, Memo::Always).verdict, Verdict::Proved, "{here}");
+    }
+}
+
+#[test]
+fn a_lemma_assumes_nothing_of_its_cuts() {
+    let c = Claim { mesh: Mesh::parse("tp=2").ok(), ..Claim::default() };
+    let wire = " s@ = f32[4,4] add(b@, p@)\n";
+    let (here, there) = (" z = f32[4,4] subtract(s@, s@)\n", " z = f32[4,4] copy(zeros)\n");
+    let (base, dist) = (handed_on(1, wire, here), handed_on(2, wire, there));
+    let [whole, lemmas] = [Memo::Never, Memo::Always].map(|m| decide(&base, &dist, &c, m));
+    assert_eq!((whole.verdict, whole.grade), (Verdict::Proved, Some(Grade::UnderAssumptions)));
+    // Proved as a whole, where it is known what is assumed finite.
+    assert_eq!((lemmas.verdict, lemmas.grade), (whole.verdict, whole.grade));
+    assert_eq!(lemmas.stats.lemmas, 0);
+}

@@ -42,6 +42,17 @@ impl Store {
         self.infinite(r.class, false).any()
     }
 
+    /// True of a value that laws treat as any other value of its kind, as an
+    /// input: no constant, and by no constant in it infinite, NaN, a mask value
+    /// or of doubtful value.
+    pub fn is_plain(&mut self, v: &Val) -> bool {
+        self.infinite(v.r.class, true);
+        v.coef != Coef::ZERO
+            && self.class(v.r.class).op != Op::One
+            && !self.is_doubtful(&v.r)
+            && !self.times(v.coef, v.r.class, true).any()
+    }
+
     /// Of a class, at any indices.
     fn infinite(&mut self, c: ClassId, masks: bool) -> Infinite {
         let mut work: SmallVec<[ClassId; 16]> = SmallVec::from_slice(&[c]);

@@ -138,6 +138,11 @@ fn probe(
             let hit = relate::block_of_some(&mut a, &base.m, &dist.m, rec, among);
             if let Some((bi, q)) = hit {
                 let Some(b) = base.node(bi).filter(|&b| may_cut(base.flow, b)) else { continue };
+                // Behind a cut nothing is known of a value.
+                let t = a.dist[rec as usize].tv.as_ref().map(|t| t.val.clone());
+                if !t.is_some_and(|t| a.st.is_plain(&t)) {
+                    continue;
+                }
                 found.insert(n, Pair { base: b, place: places.number(q) });
             }
         }

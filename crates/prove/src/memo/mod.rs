@@ -19,6 +19,12 @@
 //! attributes, constants, called computations, how values are used, layouts
 //! and declared ranges of inputs.
 //!
+//! Laws also ask what is known of a value: whether a constant makes it
+//! infinite, a mask or zero. Nothing is known of an input, so only values of
+//! which nothing is known are cut ([`scalify_terms::Store::is_plain`], checked
+//! of what is proved), and no assumption may be made of what is computed from
+//! a cut.
+//!
 //! A pair that is not proved in this way is proved, or not, as a whole.
 //!
 //! **What may not live here:** laws, and verdicts other than PROVED.
@@ -32,6 +38,7 @@ mod runs;
 
 use crate::Options;
 use crate::decide::{self, Attempt, Laws};
+use crate::lift::Lifted;
 use crate::outcome::*;
 use crate::problem::{self, InputPair, Layouts, Leaf, Problem};
 use crate::relate;
@@ -43,7 +50,6 @@ use runs::Split;
 use rustc_hash::{FxHashMap, FxHashSet};
 use scalify_claim::{Assume, Claim, Placement, Selector};
 use scalify_ir::{InstrId, Module, Shape};
-use scalify_terms::Rules;
 use std::time::Instant;
 
 /// Fewest values of a distributed program that is worth it.
@@ -250,12 +256,11 @@ pub(crate) fn prove(
     let (mut b, mut d) = (Program::new(&bf), Program::new(&df));
     // The weakest laws that suffice: what is equal by stronger ones alone is no
     // place to cut under weaker ones.
-    let moves_only = !decide::sums_over_devices(dist);
-    let levels = [(false, false), (true, false), (true, true)];
-    let levels = levels.map(|(reals, finite)| Rules { reals, finite });
+    let moves_only = decide::moves_only(dist, p);
+    let levels = [decide::EXACT, decide::REALS, decide::FINITE];
     // A big pair that needs more than the laws of the reals is probably wrong:
     // it is looked at as a whole first.
-    let worth = |l: &Rules| (l.reals || moves_only) && (always || !l.finite);
+    let worth = |l: &scalify_terms::Rules| (l.reals || moves_only) && (always || !l.finite);
     levels.into_iter().filter(worth).find_map(|rules| {
         let laws = Laws { rules, each: false, glance: false };
         by_laws(&t, claim, laws, (&mut b, &bs), (&mut d, &ds), &outputs, &mut places)
@@ -303,9 +308,50 @@ fn by_laws(
     d.finish(&dout);
     let part = Problem { layouts: Some(layouts), ..t.problem(b, d, &pairs, places, false)? };
     let inner = t.claim(b);
-    let a = t.attempt(&b.m, &d.m, &inner, &part, laws);
+    let mut a = t.attempt(&b.m, &d.m, &inner, &part, laws);
     let all = a.outputs.len() == bo.len() && decide::proved(&a);
-    all.then(|| outcome(t, claim, &a, (b, d), &groups, &at, outputs))
+    if !all || !cuts_are_plain(&mut a, &groups, &at) || assumes_of_cuts(&a, b, d) {
+        return None;
+    }
+    Some(outcome(t, claim, &a, (b, d), &groups, &at, outputs))
+}
+
+/// True if laws may treat every cut value as an input: nothing is known of an
+/// input, and it counts as finite.
+fn cuts_are_plain(a: &mut Attempt, groups: &[Group], at: &[usize]) -> bool {
+    for (k, g) in groups.iter().enumerate().filter(|(k, g)| g.like == *k) {
+        for (j, t) in g.targets.iter().enumerate() {
+            let value = at[k].checked_add(j).and_then(|n| a.outputs.get(n)?.base.as_ref());
+            let Some(v) = value.map(|v| v.val.clone()) else { return false };
+            if matches!(t.how, How::Block(_)) && !a.st.is_plain(&v) {
+                return false;
+            }
+        }
+    }
+    true
+}
+
+/// True if a law that needs an assumption was used on a value that is computed
+/// from a cut. Of the whole programs' values laws ask whether the assumption can
+/// hold at all; of a cut's they cannot.
+fn assumes_of_cuts(a: &Attempt, b: &Program<'_, '_>, d: &Program<'_, '_>) -> bool {
+    let from_cuts = |records: &[Lifted], p: &Program<'_, '_>| -> Vec<bool> {
+        let mut from: Vec<bool> = Vec::with_capacity(records.len());
+        for r in records {
+            let own = p.stands_for(r.instr).is_some_and(|n| p.flow.instr(n).is_some());
+            let operand = |&o: &u32| from.get(o as usize).copied().unwrap_or(false);
+            from.push(own || r.operands.iter().any(operand));
+        }
+        from
+    };
+    let (base, dist) = (from_cuts(&a.base, b), from_cuts(&a.dist, d));
+    a.st.log.iter().any(|u| {
+        let (list, k) = match u.at.checked_sub(decide::DIST_TAG) {
+            Some(k) => (&dist, k),
+            None => (&base, u.at),
+        };
+        list.get(k as usize).copied().unwrap_or(true)
+    })
 }
 
 /// An output as a target; true if the distributed program gives it whole, put

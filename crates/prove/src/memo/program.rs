@@ -136,6 +136,11 @@ impl<'f, 'm> Program<'f, 'm> {
         self.nodes.get((i.0 as usize).checked_sub(self.first)?).copied()
     }
 
+    /// The node that a parameter of the part stands for.
+    pub(super) fn stands_for(&self, i: InstrId) -> Option<u32> {
+        self.node(i).filter(|n| self.given.get(n) == Some(&i))
+    }
+
     /// The instruction of the whole program that one of the part copies.
     pub(super) fn origin(&self, i: InstrId) -> InstrId {
         self.node(i).and_then(|n| self.flow.instr(n)).unwrap_or(i)
