@@ -288,6 +288,9 @@ fn param_values(
             continue;
         }
         let id = b as u32;
+        if let Some(&n) = p.natures.get(b) {
+            l.st.set_param_nature(id, n);
+        }
         if g.dtype.is_int() {
             let declared = declared_range(p, claim, b);
             let range = declared.or_else(|| {

@@ -3,6 +3,7 @@
 use rustc_hash::FxHashMap;
 use scalify_claim::{Claim, Mesh, Placement, Selector};
 use scalify_ir::{ArrayShape, Attrs, InstrId, Module, Opcode, Shape};
+use scalify_terms::Nature;
 
 /// One array leaf of an entry parameter or result.
 #[derive(Clone, Debug)]
@@ -72,6 +73,9 @@ pub struct Problem {
     /// Per distributed input: the baseline instruction of whose value it holds
     /// a block, if that is no input. Empty: none.
     pub(crate) computed: Vec<Option<InstrId>>,
+    /// Per baseline input: whether constants may make it infinite. Empty: they
+    /// do not.
+    pub(crate) natures: Vec<Nature>,
 }
 
 /// Layouts, each with the sentence that assumes it.

@@ -10,6 +10,30 @@ use crate::lin::{Lins, Subst};
 use crate::store::{Arg, ClassId, Dt, Op, Ref, Store, Val};
 use smallvec::SmallVec;
 
+/// Whether a constant may make a value infinite or NaN; the same where mask
+/// values count as infinite.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Nature {
+    /// By an infinite constant.
+    pub infinite: bool,
+    /// By one of these or a mask value.
+    pub masked: bool,
+}
+
+impl Nature {
+    /// What holds of values of either nature.
+    #[must_use]
+    pub fn or(self, o: Nature) -> Nature {
+        Nature { infinite: self.infinite || o.infinite, masked: self.masked || o.masked }
+    }
+
+    /// True if nothing is asked of this nature's values that the other's do
+    /// not grant.
+    pub fn within(self, o: Nature) -> bool {
+        self.or(o) == o
+    }
+}
+
 /// May be minus infinity, may be plus infinity. A NaN counts as both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Infinite {
@@ -42,15 +66,24 @@ impl Store {
         self.infinite(r.class, false).any()
     }
 
-    /// True of a value that laws treat as any other value of its kind, as an
-    /// input: no constant, and by no constant in it infinite, NaN, a mask value
-    /// or of doubtful value.
-    pub fn is_plain(&mut self, v: &Val) -> bool {
-        self.infinite(v.r.class, true);
-        v.coef != Coef::ZERO
-            && self.class(v.r.class).op != Op::One
-            && !self.is_doubtful(&v.r)
-            && !self.times(v.coef, v.r.class, true).any()
+    /// What laws ask of a value before they assume it finite, as far as an
+    /// input can stand for it; `None` if none can: constants, and what is of
+    /// doubtful value.
+    pub fn nature(&mut self, v: &Val) -> Option<Nature> {
+        if v.coef == Coef::ZERO || self.class(v.r.class).op == Op::One || self.is_doubtful(&v.r) {
+            return None;
+        }
+        let mut far = |masks| {
+            self.infinite(v.r.class, masks);
+            self.times(v.coef, v.r.class, masks).any()
+        };
+        Some(Nature { infinite: far(false), masked: far(true) })
+    }
+
+    /// Gives an input a nature; without, it counts as finite. To be called
+    /// before the input is used.
+    pub fn set_param_nature(&mut self, id: u32, n: Nature) {
+        self.natures.insert(id, n);
     }
 
     /// Of a class, at any indices.
@@ -116,7 +149,12 @@ impl Store {
         match op {
             Op::Const(NEG_INF) => Infinite { neg: true, pos: false },
             Op::Const(NAN) => Infinite::BOTH,
-            Op::One | Op::Iota | Op::Param(_) | Op::Const(_) | Op::Arr(_) | Op::And | Op::AndR => {
+            Op::Param(id) => {
+                let n = self.natures.get(&id).copied().unwrap_or_default();
+                let far = if masks { n.masked } else { n.infinite };
+                if far { Infinite::BOTH } else { Infinite::default() }
+            }
+            Op::One | Op::Iota | Op::Const(_) | Op::Arr(_) | Op::And | Op::AndR => {
                 Infinite::default()
             }
             Op::Max => Infinite { neg: each.iter().all(|i| i.neg) || all == Infinite::BOTH, ..all },

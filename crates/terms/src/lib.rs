@@ -33,5 +33,6 @@ pub mod tables;
 pub mod variants;
 
 pub use coef::{Coef, Coefs};
+pub use infinite::Nature;
 pub use lin::{AtomKind, Ax, Lin, LinId, Lins, Subst, UNBOUNDED};
 pub use store::{Arg, Class, ClassId, Dt, Op, Ref, Rules, Store, Sym, Val};

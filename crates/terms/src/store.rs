@@ -230,6 +230,8 @@ pub struct Store {
     /// Exponentials of mask values are 0 (see `special`).
     pub(crate) drop_masks: bool,
     pub(crate) nodes_tried: u64,
+    /// See [`Store::set_param_nature`].
+    pub(crate) natures: HashMap<u32, crate::Nature, FxBuildHasher>,
     /// Which classes an infinite constant reaches (with mask values or not).
     pub(crate) infinite_cache: HashMap<(ClassId, bool), crate::infinite::Infinite, FxBuildHasher>,
     pub(crate) unknowns: u32,
@@ -263,6 +265,7 @@ impl Store {
             split_guards: false,
             drop_masks: false,
             nodes_tried: 0,
+            natures: HashMap::default(),
             infinite_cache: HashMap::default(),
             unknowns: 0,
             known: Known::default(),

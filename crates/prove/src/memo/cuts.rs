@@ -10,6 +10,7 @@ use crate::decide::{Attempt, Laws};
 use crate::relate;
 use rustc_hash::{FxHashMap, FxHashSet};
 use scalify_ir::{InstrId, Opcode};
+use scalify_terms::{Nature, Val};
 
 /// Segments of each run of the baseline that are lifted.
 const BASE_LIFTED: usize = 4;
@@ -27,6 +28,8 @@ pub(super) struct Pair {
     pub(super) base: u32,
     /// Number of the placement in [`Places`].
     pub(super) place: u32,
+    /// What laws may ask of the baseline value.
+    pub(super) nature: Nature,
 }
 
 /// Pairs by distributed node, in program order.
@@ -138,12 +141,9 @@ fn probe(
             let hit = relate::block_of_some(&mut a, &base.m, &dist.m, rec, among);
             if let Some((bi, q)) = hit {
                 let Some(b) = base.node(bi).filter(|&b| may_cut(base.flow, b)) else { continue };
-                // Behind a cut nothing is known of a value.
                 let t = a.dist[rec as usize].tv.as_ref().map(|t| t.val.clone());
-                if !t.is_some_and(|t| a.st.is_plain(&t)) {
-                    continue;
-                }
-                found.insert(n, Pair { base: b, place: places.number(q) });
+                let Some(nature) = t.and_then(|t| nature(&mut a, &t)) else { continue };
+                found.insert(n, Pair { base: b, place: places.number(q), nature });
             }
         }
         attempt = Some(a);
@@ -171,7 +171,8 @@ fn probe(
                 if base.flow.nodes[b as usize].kind != base.flow.nodes[y.base as usize].kind {
                     break;
                 }
-                pairs.insert(node(k), Pair { base: b, place: y.place });
+                let nature = x.nature.or(y.nature);
+                pairs.insert(node(k), Pair { base: b, place: y.place, nature });
             }
         }
         from = run.start + run.count * run.period;
@@ -209,4 +210,20 @@ fn small(f: &Flow<'_>, n: u32, pairs: &Pairs) -> bool {
         todo.extend(&f.nodes[x as usize].operands);
     }
     true
+}
+
+/// What laws may ask of a value behind a cut; `None` if it cannot be cut. Laws
+/// that hold to the bit ask nothing.
+pub(super) fn nature(a: &mut Attempt, v: &Val) -> Option<Nature> {
+    if a.is_exact() { Some(Nature::default()) } else { a.st.nature(v) }
+}
+
+/// What laws may ask of each baseline value that is cut.
+pub(super) fn natures(pairs: &Pairs) -> FxHashMap<u32, Nature> {
+    let mut out: FxHashMap<u32, Nature> = FxHashMap::default();
+    for q in pairs.values() {
+        let n = out.entry(q.base).or_default();
+        *n = n.or(q.nature);
+    }
+    out
 }

@@ -5,8 +5,9 @@ use super::cuts::Pairs;
 use super::flow::{Flow, What};
 use super::runs::Split;
 use super::{Places, Task};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use scalify_ir::Shape;
+use scalify_terms::Nature;
 
 /// Something to be proved: that a distributed value is, on each device, the
 /// block of a baseline value.
@@ -51,7 +52,7 @@ struct Keys<'a, 'f, 'm> {
     bf: &'f Flow<'m>,
     df: &'f Flow<'m>,
     pairs: &'a Pairs,
-    cut: &'a FxHashSet<u32>,
+    cut: &'a FxHashMap<u32, Nature>,
     places: &'a mut Places,
     shapes: FxHashMap<Shape, u32>,
     ranges: FxHashMap<(i64, i64), u32>,
@@ -64,7 +65,7 @@ pub(super) fn group(
     df: &Flow<'_>,
     ds: &Split,
     pairs: &Pairs,
-    cut: &FxHashSet<u32>,
+    cut: &FxHashMap<u32, Nature>,
     outputs: &[Target],
     places: &mut Places,
 ) -> Option<Vec<Group>> {
@@ -119,7 +120,7 @@ impl Keys<'_, '_, '_> {
             let x = self.base(t.base, &mut b, &mut words);
             let y = self.dist(t.dist, &mut d, &mut b, &mut words, &mut order)?;
             match t.how {
-                How::Block(p) => words.extend([BLOCK, x, y, p]),
+                How::Block(p) => words.extend([BLOCK, x, y, p, self.nature(t.base)]),
                 How::Output(_, list) => words.extend([OUTPUT, x, y, list]),
             }
             if words.len() > most {
@@ -127,6 +128,12 @@ impl Keys<'_, '_, '_> {
             }
         }
         Some((words, order))
+    }
+
+    /// What laws may ask of a given baseline value, as a number.
+    fn nature(&self, n: u32) -> u32 {
+        let x = self.cut.get(&n).copied().unwrap_or_default();
+        u32::from(x.infinite) + 2 * u32::from(x.masked)
     }
 
     fn base_leaf(&mut self, n: u32, b: &mut Numbers, words: &mut Vec<u32>) -> u32 {
@@ -145,7 +152,7 @@ impl Keys<'_, '_, '_> {
             let next = self.ranges.len() as u32;
             *self.ranges.entry(r).or_insert(next)
         });
-        words.extend([BASE_LEAF, shape, range]);
+        words.extend([BASE_LEAF, shape, range, self.nature(n)]);
         k
     }
 
@@ -153,7 +160,8 @@ impl Keys<'_, '_, '_> {
     /// one more of a computed one.
     fn base(&mut self, n: u32, b: &mut Numbers, words: &mut Vec<u32>) -> u32 {
         let f = self.bf;
-        let leaf = |n: u32, cut: &FxHashSet<u32>| f.instr(n).is_none() || cut.contains(&n);
+        let leaf =
+            |n: u32, cut: &FxHashMap<u32, Nature>| f.instr(n).is_none() || cut.contains_key(&n);
         if f.instr(n).is_none() {
             return 2 * self.base_leaf(n, b, words);
         }

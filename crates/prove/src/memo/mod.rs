@@ -20,10 +20,10 @@
 //! and declared ranges of inputs.
 //!
 //! Laws also ask what is known of a value: whether a constant makes it
-//! infinite, a mask or zero. Nothing is known of an input, so only values of
-//! which nothing is known are cut ([`scalify_terms::Store::is_plain`], checked
-//! of what is proved), and no assumption may be made of what is computed from
-//! a cut.
+//! infinite, a mask or zero. That is part of a cut ([`Nature`]): a lemma may
+//! use what the input grants, and is refused if the value does not. Constants
+//! and values of doubt are not cut, and no assumption may be made of what is
+//! computed from a cut.
 //!
 //! A pair that is not proved in this way is proved, or not, as a whole.
 //!
@@ -50,6 +50,7 @@ use runs::Split;
 use rustc_hash::{FxHashMap, FxHashSet};
 use scalify_claim::{Assume, Claim, Placement, Selector};
 use scalify_ir::{InstrId, Module, Shape};
+use scalify_terms::Nature;
 use std::time::Instant;
 
 /// Fewest values of a distributed program that is worth it.
@@ -200,6 +201,11 @@ impl<'m> Task<'_, 'm> {
             pairs: list,
             replica_mode: self.p.replica_mode,
             computed: if probe { computed } else { Vec::new() },
+            natures: {
+                let cut = cuts::natures(pairs);
+                let of = |n: &u32| cut.get(n).copied().unwrap_or_default();
+                base.inputs.iter().map(of).collect()
+            },
             ..Problem::default()
         })
     }
@@ -279,7 +285,7 @@ fn by_laws(
 ) -> Option<Outcome> {
     let (bf, df) = (b.flow, d.flow);
     let pairs = cuts::find(t, laws, (b, bs), (d, ds), places)?;
-    let cut: FxHashSet<u32> = pairs.values().map(|q| q.base).collect();
+    let cut = cuts::natures(&pairs);
     let targets: Vec<Target> = outputs.iter().map(|o| o.0.clone()).collect();
     let groups = groups::group(t, bf, df, ds, &pairs, &cut, &targets, places)?;
     // One of each kind, as one pair of programs.
@@ -291,7 +297,7 @@ fn by_laws(
     for (k, g) in groups.iter().enumerate().filter(|(k, g)| g.like == *k) {
         at[k] = bo.len();
         for t in &g.targets {
-            bo.push(b.compute(t.base, &|n| cut.contains(&n)));
+            bo.push(b.compute(t.base, &|n| cut.contains_key(&n)));
             dout.push(d.compute(t.dist, &|n| pairs.contains_key(&n)));
             layouts.push(match t.how {
                 How::Block(q) => vec![(places.list[q as usize].clone()?, None)],
@@ -310,25 +316,26 @@ fn by_laws(
     let inner = t.claim(b);
     let mut a = t.attempt(&b.m, &d.m, &inner, &part, laws);
     let all = a.outputs.len() == bo.len() && decide::proved(&a);
-    if !all || !cuts_are_plain(&mut a, &groups, &at) || assumes_of_cuts(&a, b, d) {
+    if !all || !as_cut(&mut a, &cut, &groups, &at) || assumes_of_cuts(&a, b, d) {
         return None;
     }
     Some(outcome(t, claim, &a, (b, d), &groups, &at, outputs))
 }
 
-/// True if laws may treat every cut value as an input: nothing is known of an
-/// input, and it counts as finite.
-fn cuts_are_plain(a: &mut Attempt, groups: &[Group], at: &[usize]) -> bool {
-    for (k, g) in groups.iter().enumerate().filter(|(k, g)| g.like == *k) {
-        for (j, t) in g.targets.iter().enumerate() {
-            let value = at[k].checked_add(j).and_then(|n| a.outputs.get(n)?.base.as_ref());
-            let Some(v) = value.map(|v| v.val.clone()) else { return false };
-            if matches!(t.how, How::Block(_)) && !a.st.is_plain(&v) {
-                return false;
+/// True if what laws may ask of each cut value is what its input grants.
+fn as_cut(a: &mut Attempt, cut: &FxHashMap<u32, Nature>, groups: &[Group], at: &[usize]) -> bool {
+    groups.iter().enumerate().filter(|(k, g)| g.like == *k).all(|(k, g)| {
+        g.targets.iter().enumerate().all(|(j, t)| {
+            let value = at[k].checked_add(j).and_then(|n| a.outputs.get(n)?.base.clone());
+            match (t.how, value, cut.get(&t.base)) {
+                (How::Output(..), Some(_), _) => true,
+                (How::Block(_), Some(v), Some(&n)) => {
+                    cuts::nature(a, &v.val).is_some_and(|x| x.within(n))
+                }
+                _ => false,
             }
-        }
-    }
-    true
+        })
+    })
 }
 
 /// True if a law that needs an assumption was used on a value that is computed
