@@ -625,7 +625,7 @@ pub(crate) fn best(
 
 pub(crate) const EXACT: Rules = Rules { reals: false, finite: false };
 pub(crate) const REALS: Rules = Rules { reals: true, finite: false };
-pub(crate) const FINITE: Rules = Rules { reals: true, finite: true };
+const FINITE: Rules = Rules { reals: true, finite: true };
 
 /// Every value of the distributed program is the baseline's or moved.
 pub(crate) fn moves_only(dist: &Module, p: &Problem) -> bool {

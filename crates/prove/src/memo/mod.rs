@@ -260,17 +260,11 @@ pub(crate) fn prove(
     let mut places = Places::default();
     let outputs = outputs(&t, claim, &bf, &df, &mut places)?;
     let (mut b, mut d) = (Program::new(&bf), Program::new(&df));
-    // The weakest laws that suffice: what is equal by stronger ones alone is no
-    // place to cut under weaker ones.
-    let moves_only = decide::moves_only(dist, p);
-    let levels = [decide::EXACT, decide::REALS, decide::FINITE];
-    // A big pair that needs more than the laws of the reals is probably wrong:
-    // it is looked at as a whole first.
-    let worth = |l: &scalify_terms::Rules| (l.reals || moves_only) && (always || !l.finite);
-    levels.into_iter().filter(worth).find_map(|rules| {
-        let laws = Laws { rules, each: false, glance: false };
-        by_laws(&t, claim, laws, (&mut b, &bs), (&mut d, &ds), &outputs, &mut places)
-    })
+    // The first laws that would be tried of the whole: its grade is never
+    // stronger, and what is equal by stronger laws alone is no place to cut.
+    let rules = if decide::moves_only(dist, p) { decide::EXACT } else { decide::REALS };
+    let laws = Laws { rules, each: false, glance: false };
+    by_laws(&t, claim, laws, (&mut b, &bs), (&mut d, &ds), &outputs, &mut places)
 }
 
 /// A proof by lemmas under the given laws.
