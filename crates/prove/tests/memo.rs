@@ -420,3 +420,133 @@ fn a_lemma_assumes_nothing_of_its_cuts() {
     assert_eq!((lemmas.verdict, lemmas.grade), (whole.verdict, whole.grade));
     assert_eq!(lemmas.stats.lemmas, 0);
 }
+
+/// Splitmix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % n as u64) as usize
+    }
+}
+
+/// What an operation of a layer reads.
+#[derive(Clone, Copy)]
+enum From {
+    /// Value of the same layer.
+    Own(usize),
+    /// Value `.1` of the layer `.0` before.
+    Before(usize, usize),
+    /// Weight `.1`, of the layer itself or of layer `.0`.
+    Weight(Option<usize>, usize),
+    /// A constant or the input.
+    Fixed(&'static str),
+}
+
+type Op = (&'static str, Vec<From>);
+
+const UNARY: [&str; 6] = ["tanh", "exponential", "negate", "sine", "logistic", "abs"];
+const BINARY: [&str; 5] = ["add", "multiply", "subtract", "maximum", "minimum"];
+const FIXED: [&str; 4] = ["h", "g", "zeros", "low"];
+
+fn reads(r: &mut Random, j: usize, values: usize) -> From {
+    match r.below(8) {
+        0 => From::Weight(None, r.below(2)),
+        1 => From::Fixed(FIXED[r.below(FIXED.len())]),
+        2 => From::Before(1, r.below(values)),
+        3 => From::Before(2, values - 1),
+        4 | 5 if j > 0 => From::Own(j - 1 - r.below(j.min(4))),
+        _ => From::Before(1, values - 1),
+    }
+}
+
+fn random_op(r: &mut Random, j: usize, values: usize) -> Op {
+    let (one, two) = (reads(r, j, values), reads(r, j, values));
+    if r.below(3) == 0 {
+        (UNARY[r.below(UNARY.len())], vec![one])
+    } else {
+        (BINARY[r.below(BINARY.len())], vec![one, two])
+    }
+}
+
+/// `sum`: with a sum over groups of one device, so that the laws of the reals
+/// are tried.
+fn written(devices: usize, layers: &[Vec<Op>], shown: &[(usize, usize)], sum: bool) -> Module {
+    let mut params = String::from(" h = f32[4,4] parameter(0)\n g0 = f32[4,4] parameter(1)\n");
+    params += if sum {
+        " g = f32[4,4] all-reduce(g0), channel_id=1, replica_groups={{0},{1}}, use_global_device_ids=true, to_apply=plus\n"
+    } else {
+        " g = f32[4,4] copy(g0)\n"
+    };
+    let mut lines = String::from(
+        " zero = f32[] constant(0)\n zeros = f32[4,4] broadcast(zero), dimensions={}\n ninf = f32[] constant(-inf)\n low = f32[4,4] broadcast(ninf), dimensions={}\n",
+    );
+    for (k, layer) in layers.iter().enumerate() {
+        for i in 0..2 {
+            params += &format!(" w{k}_{i} = f32[4,4] parameter({})\n", 2 + 2 * k + i);
+        }
+        for (j, (op, from)) in layer.iter().enumerate() {
+            let name = |f: &From| match *f {
+                From::Own(q) => format!("v{k}_{q}"),
+                From::Before(d, q) => k.checked_sub(d).map_or("h".into(), |k| format!("v{k}_{q}")),
+                From::Weight(l, i) => format!("w{}_{i}", l.unwrap_or(k)),
+                From::Fixed(f) => f.to_owned(),
+            };
+            let from: Vec<String> = from.iter().map(name).collect();
+            lines += &format!(" v{k}_{j} = f32[4,4] {op}({})\n", from.join(", "));
+        }
+    }
+    let outs: Vec<String> = shown.iter().map(|(k, j)| format!("v{k}_{j}")).collect();
+    let types = vec!["f32[4,4]"; outs.len()].join(", ");
+    let text = format!(
+        "HloModule m, num_partitions={devices}\n\nplus {{\n a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT r = f32[] add(a, b)\n}}\n\nENTRY main {{\n{params}{lines} ROOT out = ({types}) tuple({})\n}}\n",
+        outs.join(", ")
+    );
+    scalify_hlo::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+#[test]
+fn random_stacks_have_one_answer() {
+    let c = Claim { mesh: Mesh::parse("tp=2").ok(), ..Claim::default() };
+    let (mut by_lemmas, mut open) = (0, 0);
+    for seed in 0..400 {
+        let mut r = Random(seed);
+        let (count, values) = (7 + r.below(5), 9 + r.below(7));
+        let template: Vec<Op> = (0..values).map(|j| random_op(&mut r, j, values)).collect();
+        let layers = vec![template; count];
+        let mut shown: Vec<(usize, usize)> = vec![(count - 1, values - 1)];
+        let j = r.below(values);
+        shown.extend((0..count).map(|k| (k, j)));
+        let (mut edited, mut other) = (layers.clone(), shown.clone());
+        for _ in 0..r.below(3) {
+            let (k, j) = (r.below(count), r.below(values));
+            match r.below(4) {
+                0 => edited[k][j] = random_op(&mut r, j, values),
+                1 => {
+                    let weight = From::Weight(Some(r.below(count)), r.below(2));
+                    *edited[k][j].1.last_mut().expect("operands") = weight;
+                }
+                2 => edited[k][j].1.reverse(),
+                _ => {
+                    let (a, b) = (r.below(other.len()), r.below(other.len()));
+                    other.swap(a, b);
+                }
+            }
+        }
+        let base = written(1, &layers, &shown, false);
+        let dist = written(2, &edited, &other, seed % 2 == 1);
+        let [whole, lemmas] = [Memo::Never, Memo::Always].map(|m| decide(&base, &dist, &c, m));
+        assert_eq!(whole.verdict, lemmas.verdict, "seed {seed}");
+        // The whole lists what is assumed of values that nothing reads.
+        assert!(lemmas.grade <= whole.grade, "seed {seed}");
+        assert_eq!(whole.outputs, lemmas.outputs, "seed {seed}");
+        by_lemmas += usize::from(lemmas.stats.lemmas > 0);
+        open += usize::from(whole.verdict != Verdict::Proved);
+    }
+    // Both kinds of pairs, many of each.
+    assert!(by_lemmas > 80 && open > 80, "{by_lemmas} by lemmas, {open} not proved");
+}

@@ -260,8 +260,8 @@ pub(crate) fn prove(
     let mut places = Places::default();
     let outputs = outputs(&t, claim, &bf, &df, &mut places)?;
     let (mut b, mut d) = (Program::new(&bf), Program::new(&df));
-    // The first laws that would be tried of the whole: its grade is never
-    // stronger, and what is equal by stronger laws alone is no place to cut.
+    // The first laws that are tried of the whole, so that its grade is no
+    // stronger. What is equal by stronger laws alone is no place to cut.
     let rules = if decide::moves_only(dist, p) { decide::EXACT } else { decide::REALS };
     let laws = Laws { rules, each: false, glance: false };
     by_laws(&t, claim, laws, (&mut b, &bs), (&mut d, &ds), &outputs, &mut places)
