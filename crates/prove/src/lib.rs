@@ -8,6 +8,7 @@
 //! **What may not live here:** file formats, rendering, evaluation.
 
 pub mod blame;
+mod conclude;
 pub mod correspond;
 pub mod decide;
 pub mod devices;

@@ -221,9 +221,10 @@ pub(super) fn nature(a: &mut Attempt, v: &Val) -> Option<Nature> {
 /// What laws may ask of each baseline value that is cut.
 pub(super) fn natures(pairs: &Pairs) -> FxHashMap<u32, Nature> {
     let mut out: FxHashMap<u32, Nature> = FxHashMap::default();
-    for q in pairs.values() {
+    // In any order: what holds of values of all natures.
+    pairs.values().for_each(|q| {
         let n = out.entry(q.base).or_default();
         *n = n.or(q.nature);
-    }
+    });
     out
 }

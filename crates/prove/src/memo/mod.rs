@@ -37,6 +37,7 @@ mod program;
 mod runs;
 
 use crate::Options;
+use crate::conclude;
 use crate::decide::{self, Attempt, Laws};
 use crate::lift::Lifted;
 use crate::outcome::*;
@@ -404,14 +405,14 @@ fn outcome(
     at: &[usize],
     outputs: &[Output],
 ) -> Outcome {
-    let mut assumptions = decide::assumptions(a, t.p, &b.m, &d.m);
+    let mut assumptions = conclude::assumptions(a, t.p, &b.m, &d.m);
     for x in &mut assumptions {
         x.at = x.at.map(|(side, i)| match side {
             Side::Base => (side, b.origin(i)),
             Side::Dist => (side, d.origin(i)),
         });
     }
-    assumptions.extend(decide::declared(t.p, claim));
+    assumptions.extend(conclude::declared(t.p, claim));
     let mut results = Vec::new();
     for g in groups {
         for (k, target) in g.targets.iter().enumerate() {
@@ -432,7 +433,7 @@ fn outcome(
             };
             results.push(OutputResult {
                 index: n,
-                name: decide::output_name(t.dist, n, outputs.len()),
+                name: conclude::output_name(t.dist, n, outputs.len()),
                 base: bi,
                 dist: d.flow.outputs[n].instr,
                 verdict: Verdict::Proved,
@@ -445,12 +446,12 @@ fn outcome(
     let grade = if a.is_exact() {
         Grade::Exact
     } else {
-        decide::grade_with(decide::grade_of(a), &assumptions)
+        conclude::grade_with(decide::grade_of(a), &assumptions)
     };
     // Sums of each lemma, then of its instances.
     let mut regrouped = Vec::new();
     if grade != Grade::Exact {
-        let of: FxHashMap<u32, Regrouped> = decide::regrouped(a, &d.m)
+        let of: FxHashMap<u32, Regrouped> = conclude::regrouped(a, &d.m)
             .into_iter()
             .filter_map(|r| Some((d.node(r.instr)?, r)))
             .collect();
