@@ -375,3 +375,179 @@ c.right("sorted_blocks", note="sorted blocks are gathered and sorted again")(
     lambda b, x: (mine(b, b.sort_down(b.ag(b.sort_down(x, 1), 1), 1)), mine(b, running(b, b.ag(x, 1)))))
 c.wrong("axis-split", "local_sort")(lambda b, x: (b.guilty(b.sort_down(x, 1)), running(b, x) + carry(b, x)))
 c.wrong("axis-split", "local_sums")(lambda b, x: (mine(b, b.sort_down(b.ag(x, 1), 1)), b.guilty(running(b, x))))
+
+
+# P07: an adapter merged into its weight.
+c = Case("P07_merged_adapter", ["InfiniTensor/InfiniTrain#150"],
+         "A row-parallel layer with an adapter: both paths are summed over devices, together or apart.",
+         {"tp": 2}, [("x", "f32[3,6]", "-,tp"), ("w", "f32[6,5]", "tp"), ("a", "f32[6,2]", "tp"), ("u", "f32[2,5]", "")], [""])
+c.base(lambda b, x, w, a, u: b.dot(x, w) + b.dot(b.dot(x, a), u) * 0.5)
+c.right()(lambda b, x, w, a, u: b.ar(b.dot(x, w) + b.dot(b.dot(x, a), u) * 0.5))
+c.right("apart")(lambda b, x, w, a, u: b.ar(b.dot(x, w)) + b.dot(b.ar(b.dot(x, a)), u * 0.5))
+c.right("merged", note="the adapter is added to the weight")(lambda b, x, w, a, u: b.ar(b.dot(x, w + b.dot(a, u) * 0.5)))
+c.right("joined", note="one product with weight and adapter side by side")(
+    lambda b, x, w, a, u: (lambda y: b.slice(y, None, (0, 5)) + b.dot(b.slice(y, None, (5, 7)), u) * 0.5)(b.ar(b.dot(x, b.cat([w, a], 1)))))
+c.wrong("missing-all-reduce")(lambda b, x, w, a, u: b.ar(b.dot(x, w)) + b.dot(b.guilty(b.dot(x, a)), u) * 0.5)
+c.wrong("duplicate-all-reduce", "twice")(lambda b, x, w, a, u: b.ar(b.dot(x, w) + b.guilty(b.dot(b.ar(b.dot(x, a)), u)) * 0.5))
+c.wrong("scale", "merged")(lambda b, x, w, a, u: b.ar(b.dot(x, w + b.guilty(b.dot(a, u)))))
+
+# P08: a mean of differences.
+c = Case("P08_terms_of_a_loss", [],
+         "A loss summed term by term: log sums and label scores apart, a weight that is used twice.",
+         {"dp": 2}, [("h", "f32[6,3]", "dp"), ("w", "f32[3,5]", ""), ("y", "s32[6]", "dp", (0, 4))], ["", ""])
+
+
+def terms(b, h, w, y):
+    z = b.dot(h, w)
+    m = b.red(z, 1, "maximum")
+    lse = m + b.log(b.red(b.exp(z - b.bcast(m, z.d, [0])), 1))
+    hit = b.iota(f"s32[{z.d[0]},5]", 1).cmp("EQ", b.bcast(y, z.d, [0]))
+    return lse, b.red(b.where(hit, z, 0.0), 1), b.exp(z - b.bcast(lse, z.d, [0])), b.where(hit, b.full(1, "f32", z.d), 0.0)
+
+
+@c.base
+def _(b, h, w, y):
+    lse, z, p, o = terms(b, h, w, y)
+    return b.red(lse - z, 0) / 6.0, b.dot(h, p - o, 0, 0) / 6.0
+
+
+@c.right()
+def _(b, h, w, y):
+    lse, z, p, o = terms(b, h, w, y)
+    return b.ar(b.red(lse - z, 0)) / 6.0, b.ar(b.dot(h, p - o, 0, 0)) / 6.0
+
+
+@c.right("apart", note="each term is summed on its own")
+def _(b, h, w, y):
+    lse, z, p, o = terms(b, h, w, y)
+    return b.ar(b.red(lse, 0) - b.red(z, 0)) / 6.0, (b.ar(b.dot(h, p, 0, 0)) - b.ar(b.dot(h, o, 0, 0))) / 6.0
+
+
+@c.wrong("missing-all-reduce", "label")
+def _(b, h, w, y):
+    lse, z, p, o = terms(b, h, w, y)
+    return b.ar(b.red(lse, 0)) / 6.0 - b.guilty(b.red(z, 0)) / 3.0, b.ar(b.dot(h, p - o, 0, 0)) / 6.0
+
+
+@c.wrong("missing-all-reduce", "gradient")
+def _(b, h, w, y):
+    lse, z, p, o = terms(b, h, w, y)
+    return b.ar(b.red(lse - z, 0)) / 6.0, (b.ar(b.dot(h, p, 0, 0)) - b.guilty(b.dot(h, o, 0, 0)) * 2.0) / 6.0
+
+
+# P09: masks that are added, selected and multiplied.
+c = Case("P09_forms_of_masks", [],
+         "A causal mask within documents: selected, added as minus infinity, multiplied after the exponential.",
+         {"cp": 2}, [("q", "f32[6,3]", "cp"), ("k", "f32[6,3]", "cp"), ("v", "f32[6,3]", "cp"), ("doc", "s32[6]", "", (0, 2))], ["cp"])
+
+
+def visible(b, n, doc, row, own, causal="LE", segments=True):
+    m = b.iota(f"s32[{n},6]", 1).cmp(causal, b.iota(f"s32[{n},6]", 0) + row)
+    return m & b.bcast(own, [n, 6], [0]).cmp("EQ", b.bcast(doc, [n, 6], [1])) if segments else m
+
+
+c.base(lambda b, q, k, v, doc: b.dot(b.softmax(b.where(visible(b, 6, doc, 0, doc), b.dot(q, k, 1, 1), -INF)), v))
+
+
+def local(b, q, k, doc, **kw):
+    row = b.pid() * 3
+    return b.dot(q, b.ag(k, 0), 1, 1), visible(b, 3, doc, row, b.ds(doc, row, 3), **kw)
+
+
+@c.right()
+def _(b, q, k, v, doc):
+    s, m = local(b, q, k, doc)
+    return b.dot(b.softmax(b.where(m, s, -INF)), b.ag(v, 0))
+
+
+@c.right("added")
+def _(b, q, k, v, doc):
+    s, m = local(b, q, k, doc)
+    return b.dot(b.softmax(s + b.where(m, b.full(0, "f32", s.d), -INF)), b.ag(v, 0))
+
+
+@c.right("multiplied")
+def _(b, q, k, v, doc):
+    s, m = local(b, q, k, doc)
+    e = b.exp(s) * b.conv(m, "f32")
+    return b.dot(e, b.ag(v, 0)) / b.bcast(b.red(e, 1), [3, 3], [0])
+
+
+@c.right("two_selections")
+def _(b, q, k, v, doc):
+    row = b.pid() * 3
+    s = b.dot(q, b.ag(k, 0), 1, 1)
+    s = b.where(visible(b, 3, doc, row, None, segments=False), s, -INF)
+    own = b.ds(doc, row, 3)
+    s = b.where(b.bcast(own, s.d, [0]).cmp("EQ", b.bcast(doc, s.d, [1])), s, -INF)
+    return b.dot(b.softmax(s), b.ag(v, 0))
+
+
+@c.wrong("mask", "documents", note="documents are not told apart")
+def _(b, q, k, v, doc):
+    s, _ = local(b, q, k, doc)
+    return b.dot(b.softmax(b.where(b.guilty(visible(b, 3, doc, b.pid() * 3, None, segments=False)), s, -INF)), b.ag(v, 0))
+
+
+@c.wrong("offset", "first_rows", note="the documents of the first device's rows")
+def _(b, q, k, v, doc):
+    s, _ = local(b, q, k, doc)
+    m = visible(b, 3, doc, b.pid() * 3, b.guilty(b.slice(doc, (0, 3))))
+    i, j = b.iota("s32[3,6]", 0) + b.pid() * 3, b.iota("s32[3,6]", 1)
+    return b.dot(b.softmax(b.where(m | j.cmp("EQ", i), s, -INF)), b.ag(v, 0))
+
+
+# P10: one key per step.
+c = Case("P10_key_by_key", [],
+         "Attention over a cache that is updated, key by key, with a running maximum.",
+         {"tp": 2}, [("cache", "f32[5,4,3]", "-,tp"), ("q", "f32[4,3]", "tp"), ("new", "f32[4,3]", "tp"), ("at", "s32[]", "", (0, 4))], ["tp", "tp"])
+
+
+def updated(b, cache, q, new, at):
+    return b.dus(cache, b.reshape(b.tanh(new), 1, *new.d), at)
+
+
+@c.base
+def _(b, cache, q, new, at):
+    kv = updated(b, cache, q, new, at)
+    p = b.softmax(b.dot(q, kv, 1, 2, (0,), (1,)))
+    return b.dot(p, kv, 1, 0, (0,), (1,)), b.reshape(b.ds(kv, at, 1), *q.d)
+
+
+def stream(b, kv, q, scale=True):
+    h = q.d[0]
+    def body(i, m, l, o, q, kv):
+        r = b.reshape(b.ds(kv, i, 1), h, 3)
+        s = b.red(q * r, 1)
+        n = m.max(s)
+        f, e = b.exp(m - n), b.exp(s - n)
+        o = (o * b.bcast(f, o.d, [0]) if scale else b.guilty(o * 1.0)) + r * b.bcast(e, o.d, [0])
+        return [n, l * f + e, o, q, kv]
+    st = b.fori(0, 5, [b.full(-INF, "f32", [h]), b.zeros(f"f32[{h}]"), b.zeros(f"f32[{h},3]"), q, kv], body)
+    return st[2] / b.bcast(st[1], [h, 3], [0])
+
+
+@c.right("cached", note="the new key is returned without reading it back")
+def _(b, cache, q, new, at):
+    kv = updated(b, cache, q, new, at)
+    p = b.softmax(b.dot(q, kv, 1, 2, (0,), (1,)))
+    return b.dot(p, kv, 1, 0, (0,), (1,)), b.tanh(new)
+
+
+@c.right("streamed")
+def _(b, cache, q, new, at):
+    kv = updated(b, cache, q, new, at)
+    return stream(b, kv, q), b.reshape(b.ds(kv, at, 1), 2, 3)
+
+
+@c.wrong("scale", "not_rescaled")
+def _(b, cache, q, new, at):
+    kv = updated(b, cache, q, new, at)
+    return stream(b, kv, q, False), b.reshape(b.ds(kv, at, 1), 2, 3)
+
+
+@c.wrong("stale-slice", "before_update")
+def _(b, cache, q, new, at):
+    kv = updated(b, cache, q, new, at)
+    p = b.softmax(b.dot(q, kv, 1, 2, (0,), (1,)))
+    return b.dot(p, kv, 1, 0, (0,), (1,)), b.reshape(b.guilty(b.ds(cache, at, 1)), 2, 3)
