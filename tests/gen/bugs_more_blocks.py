@@ -55,9 +55,9 @@ def _(b, pool, q, k, table, pos):
     return b.dot(b.softmax(s), kv, 1, 0, (0,), (1,))
 
 
-@c.wrong("offset", "slot", note="the slot from the page size of another layer")
+@c.wrong("offset", "slot", note="pages of three slots are taken for pages of two")
 def _(b, pool, q, k, table, pos):
-    return paged(b, pool, q, k, table, pos, slot=b.guilty(pos % 3 * 0 + pos / 3))
+    return paged(b, pool, q, k, table, pos, slot=b.guilty(pos / 3))
 
 
 @c.wrong("mask", "one_more")
