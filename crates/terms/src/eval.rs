@@ -141,8 +141,10 @@ impl<'a> Evaluator<'a> {
     fn class_at(&self, class: ClassId, at: &[i64]) -> Option<f64> {
         self.step()?;
         let c = self.store.class(class);
-        for (i, n) in at.iter().zip(&c.sizes) {
-            if *n != crate::UNBOUNDED && (*i < 0 || i >= n) {
+        // Pieces are 0 before the first and after the last.
+        let anywhere = (c.op == Op::Pcs).then_some(c.nfree as usize);
+        for (k, (i, n)) in at.iter().zip(&c.sizes).enumerate() {
+            if *n != crate::UNBOUNDED && (*i < 0 || i >= n) && anywhere != Some(k) {
                 return None;
             }
         }
@@ -178,6 +180,9 @@ impl<'a> Evaluator<'a> {
         }
         if c.op == Op::Pcs {
             let mut p = *at.get(nfree)?;
+            if p < 0 {
+                return Some(0.0);
+            }
             for (k, &n) in c.bound.iter().enumerate() {
                 if p < n {
                     inner.insert(BOUND_SLOT + k as Ax, p);
@@ -189,7 +194,7 @@ impl<'a> Evaluator<'a> {
                 }
                 p -= n;
             }
-            return None;
+            return Some(0.0);
         }
         let total: i64 = c.bound.iter().product();
         let mut acc = match c.op {

@@ -43,7 +43,9 @@ impl Store {
         if let Some(r) = self.progression(&flat) {
             flat = vec![r];
         }
-        if flat.len() == 1 {
+        // A read that may lie outside, where pieces are 0, stays one of pieces.
+        let (low, high) = self.lins.range(at);
+        if flat.len() == 1 && low >= 0 && high < total {
             let r = &flat[0];
             return match r.axis {
                 Some(a) => {
@@ -105,6 +107,13 @@ impl Store {
                     let (lo, len) = (form.c0, r.len);
                     let lens = c.bound.clone();
                     let (args, axes) = self.open(&r.val.r)?;
+                    let total: i64 = lens.iter().sum();
+                    // Pieces are 0 before the first and after the last.
+                    let none = Val { dt: r.val.dt, ..self.zero(r.val.dt) };
+                    let zeros = |len: i64| Run { len, val: none.clone(), axis: None };
+                    if lo < 0 {
+                        self.push_run(zeros(len.min(-lo)), flat)?;
+                    }
                     let mut start = 0;
                     for (k, &n) in lens.iter().enumerate() {
                         let (s, e) = (start.max(lo), (start + n).min(lo + len));
@@ -115,6 +124,9 @@ impl Store {
                             self.push_run(piece, flat)?;
                         }
                         start += n;
+                    }
+                    if lo + len > total {
+                        self.push_run(zeros(len.min(lo + len - total)), flat)?;
                     }
                     return Some(());
                 }
