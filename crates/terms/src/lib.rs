@@ -17,6 +17,7 @@ pub mod argmax;
 pub mod arith;
 pub mod coef;
 pub mod eval;
+pub(crate) mod given;
 pub mod guards;
 pub(crate) mod infinite;
 pub mod lin;

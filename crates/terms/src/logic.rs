@@ -316,6 +316,7 @@ impl Store {
             Some(false) => return Some(b.clone()),
             None => {}
         }
+        let (a, b) = (&self.given(a, p, true), &self.given(b, p, false));
         if a == b {
             return Some(a.clone());
         }

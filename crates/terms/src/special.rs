@@ -272,18 +272,37 @@ impl Store {
             let k = self.coefs.pow(x.coef, a.pow)?;
             done.push(Arg { coef: self.coefs.mul(a.coef, k)?, pow: a.pow, r: x.r });
         }
+        if matches!(op, Op::One | Op::Iota | Op::Param(_) | Op::Const(_) | Op::Arr(_)) {
+            return Some(v.clone());
+        }
+        let w = self.built(op, dt, done, &bound, &own, &lens)?;
+        if v.coef == Coef::ONE { Some(w) } else { self.scale(&w, v.coef) }
+    }
+
+    /// A node from arguments over atoms, by the laws of its operator; `None`
+    /// of operators without arguments. `own`: of an opaque function and of
+    /// pieces, whose lengths are `lens`.
+    pub(crate) fn built(
+        &mut self,
+        op: Op,
+        dt: crate::Dt,
+        done: SmallVec<[Arg; 4]>,
+        bound: &[Ax],
+        own: &[(i64, LinId)],
+        lens: &[i64],
+    ) -> Option<Val> {
         let vals: SmallVec<[Val; 4]> = done.iter().map(|a| self.val_of(a)).collect();
         let w = match op {
             Op::Add => self.add(dt, &vals)?,
             Op::Prod => self.product(dt, Coef::ONE, done)?,
             Op::Sum if !self.rules.reals && dt != crate::Dt::INT => {
-                self.opaque_sum(dt, done, &bound)?
+                self.opaque_sum(dt, done, bound)?
             }
-            Op::Sum => self.sum_prod(dt, Coef::ONE, done, &bound)?,
+            Op::Sum => self.sum_prod(dt, Coef::ONE, done, bound)?,
             Op::Max => self.max(dt, &vals)?,
-            Op::MaxR => self.max_over(dt, vals.first()?, &bound)?,
+            Op::MaxR => self.max_over(dt, vals.first()?, bound)?,
             Op::And => self.and(&vals),
-            Op::AndR => self.and_over(vals.first()?, &bound)?,
+            Op::AndR => self.and_over(vals.first()?, bound)?,
             Op::Ew(s) => {
                 let k = self.known;
                 let x = vals.first()?;
@@ -303,7 +322,7 @@ impl Store {
                     }
                 }
             }
-            Op::Opq(f) => self.opaque(f, dt, &vals, &bound, &own),
+            Op::Opq(f) => self.opaque(f, dt, &vals, bound, own),
             Op::Pcs => {
                 let runs: SmallVec<[Run; 4]> = vals
                     .iter()
@@ -312,11 +331,9 @@ impl Store {
                     .collect();
                 self.pieces(dt, &runs, own.first()?.1)?
             }
-            Op::One | Op::Iota | Op::Param(_) | Op::Const(_) | Op::Arr(_) => {
-                return Some(v.clone());
-            }
+            Op::One | Op::Iota | Op::Param(_) | Op::Const(_) | Op::Arr(_) => return None,
         };
-        if v.coef == Coef::ONE { Some(w) } else { self.scale(&w, v.coef) }
+        Some(w)
     }
 
     /// True if the values are equal when narrowed, after splitting the axes

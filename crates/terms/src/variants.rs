@@ -55,7 +55,8 @@ impl Store {
 
     /// One rewrite away: (a) a nested sum that shares a bound axis is
     /// inlined; (b) a bound axis that some factors alone read is summed inside
-    /// those; (c) a product distributes over an addition.
+    /// those; (c) a product distributes over an addition; (d) two products or
+    /// sums that share factors become one, of the sum of what they do not.
     pub fn variants(&mut self, v: &Val) -> Vec<Val> {
         let mut out = Vec::new();
         let (op, dt) = {
@@ -120,6 +121,11 @@ impl Store {
                         terms[i] = w;
                         let s = self.add(dt, &terms).and_then(|s| self.scale(&s, v.coef));
                         out.extend(s);
+                    }
+                }
+                for j in 1..args.len() {
+                    for i in 0..j {
+                        self.join_terms(v, dt, (i, j), &mut out);
                     }
                 }
             }
@@ -198,6 +204,12 @@ impl Store {
         let is_sum = self.class(v.r.class).op == Op::Sum;
         let (args, bound) = self.open(&v.r)?;
         let (terms, _) = self.open(&args[i].r)?;
+        // A sum of selections selects nothing: 0 * inf is NaN.
+        if terms.iter().any(|t| self.selects(&t.r))
+            && (0..args.len()).any(|k| k != i && self.may_be_infinite(&args[k].r))
+        {
+            return None;
+        }
         let mut out: SmallVec<[Val; 8]> = SmallVec::new();
         for t in &terms {
             let mut f = args.clone();
@@ -223,6 +235,98 @@ impl Store {
         self.add(dt, &out)
     }
 
+    /// Terms `i` and `j` of an addition as one: `x w + y w = (x + y) w`, and
+    /// the same under sums, in each order of the axes that fits. Axes that only
+    /// one of them is summed over are summed in what is its own.
+    fn join_terms(&mut self, v: &Val, dt: Dt, (i, j): (usize, usize), out: &mut Vec<Val>) {
+        if !self.rules.reals && dt != Dt::INT {
+            return;
+        }
+        let Some((args, _)) = self.open(&v.r) else { return };
+        let (Some(x), Some(y)) = (self.factors(&args[i]), self.factors(&args[j])) else { return };
+        let (mut few, mut many) = ((x, args[i].coef), (y, args[j].coef));
+        if few.0.1.len() > many.0.1.len() {
+            std::mem::swap(&mut few, &mut many);
+        }
+        let (((f, b), kf), ((g, c), kg)) = (few, many);
+        if c.len() > 3 {
+            return;
+        }
+        let size = |s: &Store, x: crate::Ax| s.lins.size(x);
+        let mut done: Vec<SmallVec<[usize; 4]>> = Vec::new();
+        for order in orders(c.len()) {
+            let order: SmallVec<[usize; 4]> = order[..b.len()].into();
+            if done.contains(&order)
+                || b.iter().zip(&order).any(|(&x, &k)| size(self, x) != size(self, c[k]))
+            {
+                continue;
+            }
+            // Without a common factor one order is as good as another.
+            let plain = done.is_empty() && b.len() == c.len();
+            done.push(order.clone());
+            let mut m = crate::Subst::new();
+            for (&x, &k) in b.iter().zip(&order) {
+                m.set(c[k], crate::Lins::plain(x));
+            }
+            let more: SmallVec<[crate::Ax; 2]> =
+                (0..c.len()).filter(|k| !order.contains(k)).map(|k| c[k]).collect();
+            let mut theirs: SmallVec<[Arg; 4]> = SmallVec::new();
+            for a in &g {
+                let Some(r) = self.subst_ref(&a.r, &m) else { return };
+                theirs.push(Arg { r, ..a.clone() });
+            }
+            // What both have, and what is left of each.
+            let (mut rest, mut own): (SmallVec<[Arg; 4]>, SmallVec<[Arg; 4]>) = Default::default();
+            for a in &f {
+                match theirs.iter().position(|s| s == a) {
+                    Some(k) => rest.push(theirs.remove(k)),
+                    None => own.push(a.clone()),
+                }
+            }
+            // A sum of selections selects nothing: 0 * inf is NaN.
+            let selects = own.iter().chain(&theirs).any(|a| self.selects(&a.r));
+            let apart = more.iter().any(|&x| rest.iter().any(|a| self.ref_mentions(&a.r, x)));
+            if selects || apart || rest.is_empty() && !plain {
+                continue;
+            }
+            let joined = (|| {
+                let x = self.product(dt, Coef::ONE, own)?;
+                let y = if more.is_empty() {
+                    self.product(dt, Coef::ONE, theirs)?
+                } else {
+                    self.sum_prod(dt, Coef::ONE, theirs, &more)?
+                };
+                let (x, y) = (self.scale(&x, kf)?, self.scale(&y, kg)?);
+                let both = self.add(dt, &[x, y]).filter(|s| s.coef != Coef::ZERO)?;
+                let k = self.coefs.mul(both.coef, v.coef)?;
+                rest.push(Arg { coef: Coef::ONE, pow: 1, r: both.r });
+                let w = if b.is_empty() {
+                    self.product(dt, k, rest)?
+                } else {
+                    self.sum_prod(dt, k, rest, &b)?
+                };
+                let mut terms: SmallVec<[Val; 8]> = SmallVec::from_elem(w, 1);
+                for n in (0..args.len()).filter(|&n| n != i && n != j) {
+                    let t = self.val_of(&args[n]);
+                    terms.push(self.scale(&t, v.coef)?);
+                }
+                self.add(dt, &terms)
+            })();
+            out.extend(joined);
+        }
+    }
+
+    /// The factors of a term of an addition and the axes that they are summed
+    /// over.
+    fn factors(&mut self, a: &Arg) -> Option<(SmallVec<[Arg; 4]>, SmallVec<[crate::Ax; 2]>)> {
+        let op = self.class(a.r.class).op;
+        if !matches!(op, Op::Sum | Op::Prod) {
+            let one = Arg { coef: Coef::ONE, pow: 1, r: a.r.clone() };
+            return Some((SmallVec::from_elem(one, 1), SmallVec::new()));
+        }
+        self.open(&a.r)
+    }
+
     /// A sum whose factors may be sums that share its bound axes; like
     /// [`Store::sum_prod`] otherwise.
     fn sum_prod_raw(
@@ -234,4 +338,23 @@ impl Store {
     ) -> Option<Val> {
         self.sum_prod(dt, coef, args, bound)
     }
+}
+
+/// All orders of `n` things, the given one first.
+fn orders(n: usize) -> Vec<SmallVec<[usize; 4]>> {
+    let mut out: Vec<SmallVec<[usize; 4]>> = vec![SmallVec::new()];
+    for k in 0..n {
+        let longer = |o: &SmallVec<[usize; 4]>| {
+            (0..=k)
+                .rev()
+                .map(|at| {
+                    let mut o = o.clone();
+                    o.insert(at, k);
+                    o
+                })
+                .collect::<Vec<_>>()
+        };
+        out = out.iter().flat_map(longer).collect();
+    }
+    out
 }

@@ -940,3 +940,161 @@ fn roots_of_products_and_squares_of_roots() {
         }
     }
 }
+
+/// Pieces of lengths 2 and 2 over parameters 0 and 1, read at `at`.
+fn two_runs(t: &mut T, at: scalify_terms::LinId) -> Val {
+    let (q, r) = (t.axis(2), t.axis(2));
+    let (x, y) = (t.at(0, 2, 0, &[(1, q)]), t.at(1, 2, 0, &[(1, r)]));
+    let run = |len, val, axis| Run { len, val, axis: Some(axis) };
+    t.st.pieces(F, &[run(2, x, q), run(2, y, r)], at).unwrap()
+}
+
+#[test]
+fn pieces_are_zero_outside_wherever_they_go() {
+    let ins: Inputs = [(0, vec![3.0, 5.0]), (1, vec![7.0, 11.0])].into_iter().collect();
+    let inside = [3.0, 5.0, 7.0, 11.0];
+    for (from, len) in [(-3, 3), (-3, 5), (-1, 6), (3, 4), (5, 2), (-2, 8), (0, 4)] {
+        let mut t = T::new(ALL);
+        let a = t.axis(len);
+        let l = t.lin(from, &[(1, a)]);
+        let p = two_runs(&mut t, l);
+        // As one run of further pieces, with one more index behind.
+        let one = t.st.constant(F, Coef::ONE);
+        let all = t.axis(len + 1);
+        let runs =
+            [Run { len, val: p.clone(), axis: Some(a) }, Run { len: 1, val: one, axis: None }];
+        let q = t.st.pieces(F, &runs, Lins::plain(all)).unwrap();
+        let ev = Evaluator::new(&t.st, &ins);
+        let want = |k: i64| usize::try_from(from + k).ok().and_then(|k| inside.get(k)).copied();
+        for k in 0..=len {
+            let w = if k == len { 1.0 } else { want(k).unwrap_or(0.0) };
+            assert!(close(ev.value(&q, &[all], &[k]).unwrap(), w), "{from} {len} {k}");
+        }
+    }
+    // One run is still 0 outside.
+    let mut t = T::new(ALL);
+    let (q, a) = (t.axis(2), t.axis(4));
+    let x = t.at(0, 2, 0, &[(1, q)]);
+    let l = t.lin(-1, &[(1, a)]);
+    let p = t.st.pieces(F, &[Run { len: 2, val: x, axis: Some(q) }], l).unwrap();
+    let ev = Evaluator::new(&t.st, &ins);
+    let got: Vec<f64> = (0..4).map(|k| ev.value(&p, &[a], &[k]).unwrap()).collect();
+    assert_eq!(got, [0.0, 3.0, 5.0, 0.0]);
+}
+
+#[test]
+fn a_selection_takes_its_predicate_for_true() {
+    for rules in [EXACT, REALS, ALL] {
+        let mut t = T::new(rules);
+        let a = t.axis(4);
+        let (x, y, z) = (t.x(0, &[a]), t.x(1, &[a]), t.x(2, &[a]));
+        let p = t.st.param(3, Dt::BOOL, &[4], &[Lins::plain(a)]);
+        let other = t.st.param(4, Dt::BOOL, &[4], &[Lins::plain(a)]);
+        let not = t.st.not(&p);
+        let tanh = t.st.sym("tanh");
+        let f = |t: &mut T, v: &Val| t.st.ew(tanh, F, false, std::slice::from_ref(v));
+        let sel = |t: &mut T, p: &Val, a: &Val, b: &Val| t.st.select(F, p, a, b).unwrap();
+        let fx = f(&mut t, &x);
+        let want = sel(&mut t, &p, &fx, &y);
+        // Through a function, in either branch, by the negation too.
+        let inner = sel(&mut t, &p, &x, &z);
+        let v = f(&mut t, &inner);
+        assert_eq!(sel(&mut t, &p, &v, &y), want);
+        let inner = sel(&mut t, &not, &z, &x);
+        let v = f(&mut t, &inner);
+        assert_eq!(sel(&mut t, &p, &v, &y), want);
+        let inner = sel(&mut t, &p, &z, &x);
+        let v = f(&mut t, &inner);
+        assert_eq!(sel(&mut t, &not, &v, &y), sel(&mut t, &not, &fx, &y));
+        // The other branch, another predicate, and the same one elsewhere.
+        let inner = sel(&mut t, &p, &z, &x);
+        let v = f(&mut t, &inner);
+        assert_ne!(sel(&mut t, &p, &v, &y), want);
+        let inner = sel(&mut t, &other, &x, &z);
+        let v = f(&mut t, &inner);
+        assert_ne!(sel(&mut t, &p, &v, &y), want);
+        let back = t.lin(3, &[(-1, a)]);
+        let q = t.st.param(3, Dt::BOOL, &[4], &[back]);
+        let inner = sel(&mut t, &q, &x, &z);
+        let v = f(&mut t, &inner);
+        assert_ne!(sel(&mut t, &p, &v, &y), want);
+    }
+}
+
+#[test]
+fn a_mask_that_is_added_is_a_selection_in_exponentials() {
+    let mut t = T::new(ALL);
+    let a = t.axis(4);
+    let x = t.x(0, &[a]);
+    let p = t.st.param(3, Dt::BOOL, &[4], &[Lins::plain(a)]);
+    let inf = t.st.special(F, scalify_terms::arith::NEG_INF);
+    let zero = t.st.zero(F);
+    let mask = t.st.select(F, &p, &zero, &inf).unwrap();
+    let sum = t.add(&[x.clone(), mask]);
+    let got = t.st.exp(F, &sum).unwrap();
+    let masked = t.st.select(F, &p, &x, &inf).unwrap();
+    let want = t.st.exp(F, &masked).unwrap();
+    assert_eq!(got, want);
+    assert!(t.st.log.iter().any(|u| u.law.contains("-inf")));
+    // Plus infinity is none, and what may be infinite itself is not known.
+    let up = t.st.scale(&inf, Coef::NEG).unwrap();
+    let other = t.st.select(F, &p, &zero, &up).unwrap();
+    let sum = t.add(&[x.clone(), other.clone()]);
+    assert_ne!(t.st.exp(F, &sum).unwrap(), want);
+    let mask = t.st.select(F, &p, &zero, &inf).unwrap();
+    let sum = t.add(&[x, mask, other]);
+    let e = t.st.exp(F, &sum).unwrap();
+    assert_ne!(e, want);
+}
+
+#[test]
+fn terms_that_share_factors_have_a_joined_variant() {
+    let hit = |t: &mut T, v: &Val, want: &Val| {
+        t.st.search_variants(v, Default::default(), |_, w| w == want).is_some()
+    };
+    // x w + y w = (x + y) w, summed or not.
+    let mut t = T::new(REALS);
+    let (i, b, c) = (t.axis(3), t.axis(4), t.axis(4));
+    let (x, y) = (t.x(0, &[i, b]), t.x(1, &[i, b]));
+    let w = t.x(2, &[b]);
+    let both = t.add(&[x.clone(), y.clone()]);
+    let want = t.st.dot(F, &both, &w, &[b]).unwrap();
+    let first = t.st.dot(F, &x, &w, &[b]).unwrap();
+    let (y, w) = (t.x(1, &[i, c]), t.x(2, &[c]));
+    let second = t.st.dot(F, &y, &w, &[c]).unwrap();
+    let apart = t.add(&[first.clone(), second]);
+    assert!(hit(&mut t, &apart, &want));
+    // Another weight, and the same one read backwards, are no common factor.
+    for w in [t.x(3, &[c]), {
+        let l = t.lin(3, &[(-1, c)]);
+        t.st.param(2, F, &[4], &[l])
+    }] {
+        let second = t.st.dot(F, &y, &w, &[c]).unwrap();
+        let apart = t.add(&[first.clone(), second]);
+        assert!(!hit(&mut t, &apart, &want));
+    }
+    // Axes that one of them alone is summed over: x w + x (u v).
+    let (k, r) = (t.axis(4), t.axis(2));
+    let (x, w) = (t.x(0, &[i, k]), t.x(2, &[k]));
+    let (u, v) = (t.x(4, &[k, r]), t.x(5, &[r]));
+    let uv = t.st.dot(F, &u, &v, &[r]).unwrap();
+    let merged = t.add(&[w.clone(), uv]);
+    let want = t.st.dot(F, &x, &merged, &[k]).unwrap();
+    let own = t.st.dot(F, &x, &w, &[k]).unwrap();
+    let xu = t.st.dot(F, &x, &u, &[k]).unwrap();
+    let low = t.st.dot(F, &xu, &v, &[r]).unwrap();
+    let apart = t.add(&[own, low]);
+    assert!(hit(&mut t, &apart, &want));
+    // A sum of selections selects nothing: no variant joins them.
+    let a = t.axis(4);
+    let (p, q) = (
+        t.st.param(6, Dt::BOOL, &[4], &[Lins::plain(a)]),
+        t.st.param(7, Dt::BOOL, &[4], &[Lins::plain(a)]),
+    );
+    let (g, h, x) = (t.st.indicator(F, &p), t.st.indicator(F, &q), t.x(2, &[a]));
+    let (gx, hx) = (t.mul(&[g.clone(), x.clone()]), t.mul(&[h.clone(), x.clone()]));
+    let apart = t.add(&[gx, hx]);
+    let sum = t.add(&[g, h]);
+    let joined = t.mul(&[sum, x]);
+    assert!(!hit(&mut t, &apart, &joined));
+}

@@ -226,7 +226,7 @@ fn num(r: &mut Rng, s: &mut Scope, depth: u32) -> Num {
         };
     }
     let d = depth - 1;
-    match r.below(20) {
+    match r.below(22) {
         0..=2 => Num::Add(
             (0..1 + r.below(3))
                 .map(|_| ((r.between(-2, 2), r.between(1, 3)), num(r, s, d)))
@@ -283,6 +283,39 @@ fn num(r: &mut Rng, s: &mut Scope, depth: u32) -> Num {
                     })
                     .collect(),
             )
+        }
+        19 => {
+            // A selection inside a selection by the same predicate.
+            let p = boolean(r, s, 1);
+            let (x, z, y) = (num(r, s, d.min(1)), num(r, s, 0), num(r, s, 0));
+            let mut inner = Num::Select(Box::new(p.clone()), Box::new(x), Box::new(z));
+            for _ in 0..r.below(3) {
+                inner = match r.below(4) {
+                    0 => Num::Exp(Box::new(inner)),
+                    1 => Num::Max(vec![inner, num(r, s, 0)]),
+                    2 => Num::Mul(vec![inner, num(r, s, 0)]),
+                    _ => Num::Add(vec![((1, 2), inner), ((-1, 1), num(r, s, 0))]),
+                };
+            }
+            let (a, b) = if r.below(2) == 0 { (inner, y) } else { (y, inner) };
+            Num::Select(Box::new(p), Box::new(a), Box::new(b))
+        }
+        20 => {
+            // Products that share a factor, as they are or summed.
+            let n = r.between(1, 3);
+            let mut term = |r: &mut Rng, s: &mut Scope, b: Axis, shared: &Index| {
+                s.live.push(b);
+                let own = num(r, s, d.min(1));
+                s.live.pop();
+                let mut at = shared.clone();
+                at.terms.push((1, b));
+                Num::Sum(b, n, Box::new(Num::Mul(vec![own, Num::One(at)])))
+            };
+            let shared = Index { c0: r.between(0, 6), terms: vec![], table: None };
+            let (b, c) = (s.axis(n), s.axis(n));
+            let (x, y) = (term(r, s, b, &shared), term(r, s, c, &shared));
+            let k = (r.between(-2, 2), r.between(1, 3));
+            Num::Add(vec![((1, 1), x), (k, y)])
         }
         _ => {
             let a = s.live[r.below(s.live.len())];

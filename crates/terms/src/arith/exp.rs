@@ -82,7 +82,30 @@ impl Store {
                         rest.push(t);
                     }
                 }
-                // A mask that is added: m * [p] with m of at most -1e9.
+                // A mask that is added: minus infinity where p holds, else 0.
+                Op::Prod if self.coefs.sign(t.coef) > 0 && alone(i) => {
+                    let (a, _) = self.open(&t.r)?;
+                    let is = |s: &Store, x: &Arg, op| x.pow == 1 && s.class(x.r.class).op == op;
+                    let ind = Op::Ew(self.known.ind);
+                    let infinite = a.iter().filter(|x| is(self, x, Op::Const(NEG_INF))).count();
+                    let guards: SmallVec<[Arg; 4]> =
+                        a.iter().filter(|x| is(self, x, ind)).cloned().collect();
+                    if infinite != 1 || guards.is_empty() || guards.len() + 1 != a.len() {
+                        rest.push(t);
+                        continue;
+                    }
+                    let mut all: SmallVec<[Val; 4]> = SmallVec::new();
+                    for g in &guards {
+                        let (p, _) = self.open(&g.r)?;
+                        all.push(self.val_of(&p[0]));
+                    }
+                    let p = self.and(&all);
+                    let q = self.not(&p);
+                    self.assume("exp(-inf + x) = 0");
+                    let g = self.indicator(dt, &q);
+                    factors.push((g, 1));
+                }
+                // The same by a number: m * [p] with m of at most -1e9.
                 Op::Ew(s)
                     if (s == self.known.ind || s == self.known.b2f)
                         && self.drop_masks

@@ -16,7 +16,8 @@ impl Store {
         self.mul(dt, a, b)
     }
 
-    pub(super) fn selects(&self, r: &Ref) -> bool {
+    /// True of indicators and what has one as a factor.
+    pub(crate) fn selects(&self, r: &Ref) -> bool {
         let c = self.class(r.class);
         self.is_indicator(r)
             || matches!(c.op, Op::Prod | Op::Sum) && c.args.iter().any(|a| self.is_indicator(&a.r))
