@@ -505,7 +505,7 @@ fn against(
             let o = check_output(&mut l, k, x, y, shapes, p, claim, dist, sp);
             failed += usize::from(!o.proved);
             outputs.push(o);
-            if p.layouts.is_some() && failed > 0 {
+            if p.layouts.is_some() && failed > LOST {
                 break;
             }
         }
@@ -582,6 +582,10 @@ fn sums_over_devices(m: &Module) -> bool {
 pub(crate) fn proved(a: &Attempt) -> bool {
     a.stop.is_none() && !a.outputs.is_empty() && a.outputs.iter().all(|o| o.proved)
 }
+
+/// Results of lemmas that are not proved, after which the others are not asked
+/// for: more than one place is at fault, or a law is missing.
+const LOST: usize = 8;
 
 /// Most records, over all devices, of an attempt that lifts them one by one.
 const MAX_EACH: usize = 100_000;
@@ -722,8 +726,8 @@ pub(crate) fn verify(
     let t0 = Instant::now();
     let p = problem::setup(base, dist, claim);
     match memo::prove(base, dist, claim, &p, options, t0) {
-        Some(o) => o,
-        None => verify_with(base, dist, claim, options, p, t0).0,
+        memo::Answer::Proved(o) => o,
+        _ => verify_with(base, dist, claim, options, p, t0).0,
     }
 }
 
@@ -742,7 +746,7 @@ pub(crate) fn verify_with(
 }
 
 /// Instructions of both programs from which on a first look is worth it.
-const MANY: usize = 10_000;
+pub(crate) const MANY: usize = 10_000;
 
 /// [`verify_with`], but `early` is asked first where the first attempt, without
 /// what is far from any relation, fails on a big pair: what it makes of that

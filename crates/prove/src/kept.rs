@@ -7,6 +7,7 @@ use crate::lift::known::Known;
 use crate::outcome::{Grade, Related};
 use crate::problem::Problem;
 use crate::{Options, problem, relate};
+use rustc_hash::FxHashMap;
 use scalify_claim::{Claim, Placement};
 use scalify_ir::{InstrId, Module};
 
@@ -23,18 +24,26 @@ pub struct Kept<'a> {
     records: Vec<Option<u32>>,
     /// The same of the baseline's.
     base_records: Vec<Option<u32>>,
+    /// Without an attempt: what lemmas prove to be blocks of the baseline's.
+    blocks: FxHashMap<InstrId, (InstrId, Placement)>,
 }
 
 impl<'a> Kept<'a> {
     pub(crate) fn new(base: &'a Module, dist: &'a Module, p: Problem, attempt: Attempt) -> Self {
         let records = once(dist, &attempt.dist);
         let base_records = once(base, &attempt.base);
-        let known = Vec::new();
-        Kept { base, dist, p, attempt: Some(attempt), known, records, base_records }
+        let (known, blocks) = (Vec::new(), FxHashMap::default());
+        Kept { base, dist, p, attempt: Some(attempt), known, records, base_records, blocks }
     }
 
-    /// After a proof by lemmas: no terms of the whole programs.
-    pub(crate) fn nothing(base: &'a Module, dist: &'a Module, p: Problem) -> Self {
+    /// After lemmas: no terms of the whole programs, but the values before
+    /// which they were cut.
+    pub(crate) fn blocks(
+        base: &'a Module,
+        dist: &'a Module,
+        p: Problem,
+        blocks: FxHashMap<InstrId, (InstrId, Placement)>,
+    ) -> Self {
         Kept {
             base,
             dist,
@@ -43,11 +52,12 @@ impl<'a> Kept<'a> {
             known: Vec::new(),
             records: Vec::new(),
             base_records: Vec::new(),
+            blocks,
         }
     }
 
     /// How every distributed instruction stands to the baseline, in program
-    /// order. Empty after [`Kept::proves`] and after a proof by lemmas.
+    /// order. Empty after [`Kept::proves`] and after lemmas.
     pub fn related(&mut self) -> Vec<Related> {
         match &mut self.attempt {
             Some(a) => relate::all(a, self.base, self.dist),
@@ -61,6 +71,9 @@ impl<'a> Kept<'a> {
     /// [`Kept::proves`]. In the body of a loop the relation may be one of
     /// every turn.
     pub fn block_of(&mut self, d: InstrId) -> Option<(InstrId, Placement)> {
+        if let Some(x) = self.blocks.get(&d) {
+            return Some(x.clone());
+        }
         let rec = self.records.get(d.0 as usize).copied().flatten()?;
         let (b, q) = relate::block_of(self.attempt.as_mut()?, self.base, self.dist, rec)?;
         self.base_records.get(b.0 as usize).copied().flatten()?;
@@ -68,8 +81,11 @@ impl<'a> Kept<'a> {
     }
 
     /// True if a distributed instruction, lifted once, has the term of a
-    /// baseline value.
+    /// baseline value; after lemmas, if it is one's block.
     pub fn is_related(&self, d: InstrId) -> bool {
+        if self.blocks.contains_key(&d) {
+            return true;
+        }
         let rec = self.records.get(d.0 as usize).copied().flatten();
         let (Some(r), Some(a)) = (rec, &self.attempt) else { return false };
         a.dist.get(r as usize).is_some_and(|r| r.base.is_some() && r.tv.is_some())

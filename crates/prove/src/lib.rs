@@ -24,7 +24,9 @@ pub mod relate;
 pub mod tv;
 
 pub use kept::Kept;
+use memo::Answer;
 use outcome::{ExplainStep, Outcome, Related};
+use rustc_hash::FxHashMap;
 use scalify_claim::Claim;
 use scalify_ir::{InstrId, Module};
 use std::time::Duration;
@@ -115,8 +117,8 @@ pub fn verify_then<T: Send>(
     on_big_stack(|| {
         let t = std::time::Instant::now();
         let p = problem::setup(base, dist, claim);
-        if let Some(outcome) = memo::prove(base, dist, claim, &p, options, t) {
-            return f(outcome, &mut Kept::nothing(base, dist, p));
+        if let Answer::Proved(outcome) = memo::prove(base, dist, claim, &p, options, t) {
+            return f(outcome, &mut Kept::blocks(base, dist, p, FxHashMap::default()));
         }
         let (outcome, p, a) = decide::verify_with(base, dist, claim, options, p, t);
         f(outcome, &mut Kept::new(base, dist, p, a))
@@ -124,8 +126,8 @@ pub fn verify_then<T: Send>(
 }
 
 /// [`verify_then`], but `early` is asked first where a first attempt fails on a
-/// big pair: further attempts, with laws that need finite values or devices
-/// apart, are made only if it gives nothing. Its outcome is UNKNOWN, although
+/// big pair, by lemmas and as a whole: further attempts, with laws that need
+/// finite values or devices apart, are made only if it gives nothing. Its outcome is UNKNOWN, although
 /// the pair may be proved yet, and shows outputs that lie far behind what is
 /// not related as unrelated.
 pub fn verify_early<T: Send>(
@@ -133,16 +135,25 @@ pub fn verify_early<T: Send>(
     dist: &Module,
     claim: &Claim,
     options: &Options<'_>,
-    early: impl FnOnce(Outcome, &mut Kept<'_>) -> Option<T> + Send,
+    early: impl Fn(Outcome, &mut Kept<'_>) -> Option<T> + Send,
     f: impl FnOnce(Outcome, &mut Kept<'_>) -> T + Send,
 ) -> Option<T> {
-    on_big_stack(|| {
+    on_big_stack(move || {
         let t = std::time::Instant::now();
         let p = problem::setup(base, dist, claim);
-        if let Some(outcome) = memo::prove(base, dist, claim, &p, options, t) {
-            return f(outcome, &mut Kept::nothing(base, dist, p));
+        match memo::prove(base, dist, claim, &p, options, t) {
+            Answer::Proved(outcome) => {
+                return f(outcome, &mut Kept::blocks(base, dist, p, FxHashMap::default()));
+            }
+            Answer::Open(o) if base.instrs.len() + dist.instrs.len() >= decide::MANY => {
+                let mut kept = Kept::blocks(base, dist, p.clone(), o.blocks);
+                if let Some(x) = early(o.outcome, &mut kept) {
+                    return x;
+                }
+            }
+            _ => {}
         }
-        let early = |o, p, a| early(o, &mut Kept::new(base, dist, p, a));
+        let early = move |o, p, a| early(o, &mut Kept::new(base, dist, p, a));
         let then = |o, p, a| f(o, &mut Kept::new(base, dist, p, a));
         decide::verify_early(base, dist, claim, options, p, t, early, then)
     })

@@ -12,7 +12,7 @@ use scalify_terms::{Coef, Store};
 /// Most terms of an attempt whose outputs are compared in parts.
 const MAX_NARROW: usize = 40_000;
 
-const UNRELATED: &str = "is not related to the baseline's output";
+pub(crate) const UNRELATED: &str = "is not related to the baseline's output";
 
 /// One output of an attempt.
 pub(crate) struct OutputCheck {

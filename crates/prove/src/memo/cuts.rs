@@ -4,7 +4,7 @@
 
 use super::flow::Flow;
 use super::program::Program;
-use super::runs::Split;
+use super::runs::{Run, Split};
 use super::{Places, Task};
 use crate::decide::{Attempt, Laws};
 use crate::relate;
@@ -96,9 +96,15 @@ fn probe(
     let df = dist.flow;
     let mut pairs = Pairs::default();
     let mut attempt: Option<Attempt> = None;
+    let mut supposed: Vec<Supposed> = Vec::new();
     // First position of what is not looked at yet.
     let mut from = 0;
     for run in &ds.runs {
+        if let Some(q) = supposed.iter().find_map(|s| s.again(base.flow, bs, df, ds, run, from)) {
+            pairs.extend(q);
+            from = run.start + run.count * run.period;
+            continue;
+        }
         let end = run.start + run.count.min(DIST_LIFTED) * run.period;
         dist.restart();
         let wanted = |n: &u32| ds.crosses[*n as usize] && may_cut(df, *n);
@@ -154,6 +160,7 @@ fn probe(
             }
         }
         // The same of the other segments.
+        let mut known = Supposed { run: *run, at: Vec::new() };
         for j in 0..run.period {
             let node = |k: usize| ds.order[run.start + k * run.period + j];
             let (Some(x), Some(y)) =
@@ -165,19 +172,94 @@ fn probe(
                 continue;
             }
             let Some((first, step)) = steps(bs, at, x.base, y.base) else { continue };
+            let pair = Pair { nature: x.nature.or(y.nature), ..*y };
+            let each = Each { offset: j, first, step, pair };
             for k in DIST_LIFTED..run.count {
-                let Some(b) = first.checked_add((k - DIST_LIFTED + 1) * step) else { break };
-                let Some(&b) = bs.order.get(b) else { break };
-                if base.flow.nodes[b as usize].kind != base.flow.nodes[y.base as usize].kind {
-                    break;
-                }
-                let nature = x.nature.or(y.nature);
-                pairs.insert(node(k), Pair { base: b, place: y.place, nature });
+                let Some(pair) = each.of(base.flow, bs, k) else { break };
+                pairs.insert(node(k), pair);
             }
+            known.at.push(each);
         }
+        supposed.push(known);
         from = run.start + run.count * run.period;
     }
     Some(pairs)
+}
+
+/// What is supposed of one value of every segment of a run.
+struct Each {
+    /// Its place in a segment.
+    offset: usize,
+    /// Position of the baseline's value for the last segment that was lifted,
+    /// and the distance from there to the next segment's.
+    first: usize,
+    step: usize,
+    /// The pair of that segment.
+    pair: Pair,
+}
+
+impl Each {
+    /// The pair of segment `k`, counted from the start of the run.
+    fn of(&self, bf: &Flow<'_>, bs: &Split, k: usize) -> Option<Pair> {
+        let steps = k.checked_sub(DIST_LIFTED - 1)?;
+        let b = *bs.order.get(self.first.checked_add(steps.checked_mul(self.step)?)?)?;
+        let same = bf.nodes[b as usize].kind == bf.nodes[self.pair.base as usize].kind;
+        same.then_some(Pair { base: b, ..self.pair })
+    }
+}
+
+/// What is supposed of a run, for runs that go on with it: between them is a
+/// segment that is not like the others.
+struct Supposed {
+    run: Run,
+    at: Vec<Each>,
+}
+
+impl Supposed {
+    /// Pairs for another run and what lies before it, from `from` on, if its
+    /// segments are the same as this one's and the baseline's run covers both.
+    fn again(
+        &self,
+        bf: &Flow<'_>,
+        bs: &Split,
+        df: &Flow<'_>,
+        ds: &Split,
+        run: &Run,
+        from: usize,
+    ) -> Option<Vec<(u32, Pair)>> {
+        let p = self.run.period;
+        if run.period != p || self.at.is_empty() {
+            return None;
+        }
+        let kind = |k: usize| df.nodes[ds.order[k] as usize].kind;
+        let gap = run.start - self.run.start;
+        // Where it would begin if this run went on: as far from its start, but
+        // for what the segment between has more or less.
+        let fits =
+            |&v: &usize| (0..p).all(|j| kind(run.start + j) == kind(self.run.start + (v + j) % p));
+        let v = (0..=p / 2).flat_map(|d| [gap + d, gap.saturating_sub(d)]).find(fits)?;
+        // What comes before it may be of the same segments too.
+        let mut first = run.start;
+        while first > from && v + first > run.start && {
+            let at = v + first - 1 - run.start;
+            kind(first - 1) == kind(self.run.start + at % p)
+        } {
+            first -= 1;
+        }
+        let of_run = |n: u32| bs.parts.get(bs.part[n as usize] as usize).copied().flatten();
+        let mut out = Vec::new();
+        for k in first..run.start + run.count * p {
+            let at = v + k - run.start;
+            for e in self.at.iter().filter(|e| e.offset == at % p) {
+                let q = e.of(bf, bs, at / p)?;
+                if e.step > 0 && of_run(q.base).map(|r| r.0) != of_run(e.pair.base).map(|r| r.0) {
+                    return None;
+                }
+                out.push((ds.order[k], q));
+            }
+        }
+        Some(out)
+    }
 }
 
 /// The position of `y` and the distance from there to the value of the next

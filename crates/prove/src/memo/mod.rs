@@ -33,6 +33,7 @@ mod cuts;
 mod flow;
 mod groups;
 mod kinds;
+mod open;
 mod program;
 mod runs;
 
@@ -46,6 +47,7 @@ use crate::relate;
 use cuts::Pairs;
 use flow::{Flow, What};
 use groups::{Group, How, Target};
+pub(crate) use open::Open;
 use program::Program;
 use runs::Split;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -212,7 +214,17 @@ impl<'m> Task<'_, 'm> {
     }
 }
 
-/// A proof by lemmas; `None` if there is none, or the programs are small.
+/// What lemmas say of a pair.
+pub(crate) enum Answer {
+    /// It is proved.
+    Proved(Outcome),
+    /// A few parts are not.
+    Open(Open),
+    /// Nothing: too much is not proved, or nothing repeats.
+    Nothing,
+}
+
+/// A proof by lemmas, or what comes closest.
 pub(crate) fn prove(
     base: &Module,
     dist: &Module,
@@ -220,7 +232,19 @@ pub(crate) fn prove(
     p: &Problem,
     options: &Options<'_>,
     start: Instant,
-) -> Option<Outcome> {
+) -> Answer {
+    answer(base, dist, claim, p, options, start).unwrap_or(Answer::Nothing)
+}
+
+/// `None` if the programs are small, or have parts that cannot be shown.
+fn answer(
+    base: &Module,
+    dist: &Module,
+    claim: &Claim,
+    p: &Problem,
+    options: &Options<'_>,
+    start: Instant,
+) -> Option<Answer> {
     let always = options.memo == crate::Memo::Always;
     if options.memo == crate::Memo::Never
         || !p.errors.is_empty()
@@ -277,7 +301,7 @@ fn by_laws(
     (d, ds): (&mut Program<'_, '_>, &Split),
     outputs: &[Output],
     places: &mut Places,
-) -> Option<Outcome> {
+) -> Option<Answer> {
     let (bf, df) = (b.flow, d.flow);
     let pairs = cuts::find(t, laws, (b, bs), (d, ds), places)?;
     let cut = cuts::natures(&pairs);
@@ -310,27 +334,43 @@ fn by_laws(
     let part = Problem { layouts: Some(layouts), ..t.problem(b, d, &pairs, places, false)? };
     let inner = t.claim(b);
     let mut a = t.attempt(&b.m, &d.m, &inner, &part, laws);
-    let all = a.outputs.len() == bo.len() && decide::proved(&a);
-    if !all || !as_cut(&mut a, &cut, &groups, &at) || assumes_of_cuts(&a, b, d) {
+    if a.stop.is_some() || a.outputs.len() != bo.len() || assumes_of_cuts(&a, b, d) {
         return None;
     }
-    Some(outcome(t, claim, &a, (b, d), &groups, &at, outputs))
+    let ok = hold(&mut a, &cut, &groups, &at);
+    if decide::proved(&a) && ok.iter().all(|&x| x) {
+        return Some(Answer::Proved(outcome(t, claim, &a, (b, d), &groups, &at, outputs)));
+    }
+    let (lemmas, cuts) = ((&groups[..], &at[..], &ok[..]), (&pairs, &*places));
+    open::open(t, &mut a, (&inner, &part), (b, d), cuts, lemmas, outputs).map(Answer::Open)
 }
 
-/// True if what laws may ask of each cut value is what its input grants.
-fn as_cut(a: &mut Attempt, cut: &FxHashMap<u32, Nature>, groups: &[Group], at: &[usize]) -> bool {
-    groups.iter().enumerate().filter(|(k, g)| g.like == *k).all(|(k, g)| {
-        g.targets.iter().enumerate().all(|(j, t)| {
-            let value = at[k].checked_add(j).and_then(|n| a.outputs.get(n)?.base.clone());
-            match (t.how, value, cut.get(&t.base)) {
+/// Of each result of the lemmas' pair: whether it is proved, and what laws may
+/// ask of a cut value is what its input grants.
+fn hold(
+    a: &mut Attempt,
+    cut: &FxHashMap<u32, Nature>,
+    groups: &[Group],
+    at: &[usize],
+) -> Vec<bool> {
+    let mut ok: Vec<bool> = a.outputs.iter().map(|o| o.proved).collect();
+    for (k, g) in groups.iter().enumerate().filter(|(k, g)| g.like == *k) {
+        for (j, t) in g.targets.iter().enumerate() {
+            let n = at[k].saturating_add(j);
+            let value = a.outputs.get(n).and_then(|o| o.base.clone());
+            let as_cut = match (t.how, value, cut.get(&t.base)) {
                 (How::Output(..), Some(_), _) => true,
-                (How::Block(_), Some(v), Some(&n)) => {
-                    cuts::nature(a, &v.val).is_some_and(|x| x.within(n))
+                (How::Block(_), Some(v), Some(&granted)) => {
+                    cuts::nature(a, &v.val).is_some_and(|x| x.within(granted))
                 }
                 _ => false,
+            };
+            if let Some(x) = ok.get_mut(n) {
+                *x &= as_cut;
             }
-        })
-    })
+        }
+    }
+    ok
 }
 
 /// True if a law that needs an assumption was used on a value that is computed
