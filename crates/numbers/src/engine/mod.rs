@@ -8,6 +8,7 @@ mod worker;
 use crate::bytes::{self, Bytes};
 use crate::decode::{CHUNK, Pair};
 use crate::metrics::Metrics;
+use crate::pick::Plan;
 use crate::{select, top};
 pub(crate) use gather::{Gathered, indices};
 use scalify_tensors::{Tensor, TensorError};
@@ -119,14 +120,19 @@ pub(crate) fn general(
     pair: Pair,
     o: &Options,
 ) -> Result<Metrics, TensorError> {
-    let workers = scan(e, a, o.threads, |small| Worker::new(pair, o, small), Worker::block)?;
+    let exact = o.exact_percentiles || e.len() <= EXACT;
+    let plan = if exact { Plan::new(e, a, &pair)? } else { None };
+    let new = |small| Worker::new(pair, o, small, plan.as_ref());
+    let workers = scan(e, a, o.threads, new, Worker::block)?;
     let mut all = Gathered::default();
-    for w in workers {
+    let mut picks = Vec::new();
+    for mut w in workers {
+        picks.extend(w.pick.take());
         all.take(w, o.worst);
     }
     let mut m = all.finish(e, a, pair, o)?;
-    let exact = o.exact_percentiles || m.elements <= EXACT;
-    select::percentiles(e, a, &mut m, exact, o.threads)?;
+    let picked = plan.map(|plan| (plan, picks));
+    select::percentiles(e, a, &mut m, exact, picked, o.threads)?;
     Ok(m)
 }
 
