@@ -1,8 +1,8 @@
 //! Which pairs have errors in some ranges, a vector at a time.
 //!
-//! Errors are told apart by their *class*: the error as it would be in `f32`,
-//! of `f64` as it is. It never falls as errors grow, so that ranges of classes
-//! are ranges of errors.
+//! Errors are told apart by their *class*: exponent and seven bits of the
+//! fraction of the error as it would be in `f32`, of `f64` as it is. It never
+//! falls as errors grow, so that ranges of classes are ranges of errors.
 
 use crate::decode::{CHUNK, half_value};
 use crate::near::each;
@@ -13,30 +13,43 @@ use std::ops::Range;
 /// Ranges at a time.
 pub(crate) const RANGES: usize = 4;
 
-/// Places of a chunk with room behind for a whole vector.
-pub(crate) type Index = [u32; CHUNK + 16];
+/// Places of a chunk with room behind for some more.
+pub(crate) type Index = [u16; CHUNK + 16];
 
-/// Ranges of classes, as bits of `f32` or `f64`, in order and without overlap;
-/// unused ones are empty at infinity.
+/// Ranges of classes, in order and without overlap; unused ones are empty at
+/// infinity.
 #[derive(Clone, Debug)]
 pub(crate) struct Filter {
     t: DType,
-    low: [u64; RANGES],
-    high: [u64; RANGES],
+    low: [u32; RANGES],
+    high: [u32; RANGES],
 }
 
-/// The class of infinite errors; those of NaN are above.
-pub(crate) fn infinity(t: DType) -> u64 {
-    if t == DType::F64 { f64::INFINITY.to_bits() } else { f32::INFINITY.to_bits() as u64 }
+/// Bits of an `f32` and of an `f64` below those of a class.
+const SHIFT: [u32; 2] = [16, 45];
+
+/// The class of infinite errors, and of no finite one if [`Filter::covers`] the
+/// largest; those of NaN are not below.
+pub(crate) fn infinity(t: DType) -> u32 {
+    class(t, 0.0, f64::INFINITY)
 }
 
 /// The class of an error of values of a type that is handled.
 #[inline(always)]
-pub(crate) fn class(t: DType, e: f64, a: f64) -> u64 {
+pub(crate) fn class(t: DType, e: f64, a: f64) -> u32 {
     if t == DType::F64 {
-        (a - e).abs().to_bits()
+        ((a - e).abs().to_bits() >> SHIFT[1]) as u32
     } else {
-        (a as f32 - e as f32).abs().to_bits() as u64
+        (a as f32 - e as f32).abs().to_bits() >> SHIFT[0]
+    }
+}
+
+/// The middle of a class.
+pub(crate) fn middle(t: DType, class: u32) -> f64 {
+    if t == DType::F64 {
+        f64::from_bits((class as u64) << SHIFT[1] | 1 << (SHIFT[1] - 1))
+    } else {
+        f32::from_bits(class << SHIFT[0] | 1 << (SHIFT[0] - 1)) as f64
     }
 }
 
@@ -79,7 +92,7 @@ impl Filter {
     }
 
     /// Of up to [`RANGES`] ranges.
-    pub(crate) fn new(t: DType, ranges: &[Range<u64>]) -> Filter {
+    pub(crate) fn new(t: DType, ranges: &[Range<u32>]) -> Filter {
         let mut f = Filter { t, low: [infinity(t); RANGES], high: [infinity(t); RANGES] };
         for (k, r) in ranges.iter().enumerate().take(RANGES) {
             (f.low[k], f.high[k]) = (r.start, r.end);
@@ -111,7 +124,7 @@ impl Filter {
                 if let Some(v4) = crate::simd::v4() {
                     return v4.vectorize(Run512::<$n> { v4, f: self, e, a, index });
                 }
-                let mut classes = [0u64; CHUNK];
+                let mut classes = [0u32; CHUNK];
                 for ((x, y), c) in e.iter().zip(a).zip(&mut classes) {
                     *c = class(self.t, $value(x), $value(y));
                 }
@@ -121,38 +134,29 @@ impl Filter {
         by_type!(self.t, run)
     }
 
-    fn run_any(&self, classes: &[u64; CHUNK], index: &mut Index) -> (usize, [u32; RANGES]) {
+    fn run_any(&self, classes: &[u32; CHUNK], index: &mut Index) -> (usize, [u32; RANGES]) {
         let mut flags = [0u8; CHUNK];
         let from = mark(classes, infinity(self.t), &self.low, &self.high, &mut flags);
         let mut n = 0;
         each(&flags, |i| {
-            index[n] = i as u32;
+            index[n] = i as u16;
             n += 1;
         });
         (n, from)
     }
 
-    /// Calls `f` for the pairs in any range of these, with place, range and
-    /// error.
-    #[inline(always)]
-    pub(crate) fn each(
-        &self,
-        e: &[u8],
-        a: &[u8],
-        places: impl Iterator<Item = usize>,
-        mut f: impl FnMut(usize, usize, f64),
-    ) {
+    /// Adds errors at some places, as bits of `f64`.
+    pub(crate) fn errors(&self, e: &[u8], a: &[u8], places: &[u16], to: &mut Vec<u64>) {
         macro_rules! run {
             ($n:literal, $value:ident) => {{
                 let (e, a) = (e.as_chunks::<$n>().0, a.as_chunks::<$n>().0);
-                for i in places {
-                    let (Some(x), Some(y)) = (e.get(i), a.get(i)) else { continue };
-                    let (x, y): (f64, f64) = ($value(x), $value(y));
-                    let c = class(self.t, x, y);
-                    let at = (1..RANGES).fold(0, |k, r| if c >= self.low[r] { r } else { k });
-                    if c >= self.low[at] && c < self.high[at] {
-                        f(i, at, (y - x).abs());
-                    }
+                let error = |x, y| ($value(y) - $value(x)).abs().to_bits();
+                if let (Some(e), Some(a)) = (e.first_chunk::<CHUNK>(), a.first_chunk::<CHUNK>()) {
+                    let places = places.iter().map(|&i| i as usize % CHUNK);
+                    to.extend(places.map(|i| error(&e[i], &a[i])));
+                } else {
+                    let places = places.iter().map(|&i| i as usize);
+                    to.extend(places.filter_map(|i| Some(error(e.get(i)?, a.get(i)?))));
                 }
             }};
         }
@@ -160,21 +164,18 @@ impl Filter {
     }
 
     /// [`Filter::run`] for less than a chunk.
-    pub(crate) fn run_few(&self, e: &[u8], a: &[u8]) -> [u32; RANGES] {
-        let mut from = [0; RANGES];
-        let top = infinity(self.t);
+    pub(crate) fn run_few(&self, e: &[u8], a: &[u8], index: &mut Index) -> (usize, [u32; RANGES]) {
+        let mut classes = [0; CHUNK];
         macro_rules! run {
             ($n:literal, $value:ident) => {{
-                for (x, y) in e.as_chunks::<$n>().0.iter().zip(a.as_chunks::<$n>().0) {
-                    let c = class(self.t, $value(x), $value(y));
-                    for (n, &low) in from.iter_mut().zip(&self.low) {
-                        *n += (c >= low && c < top) as u32;
-                    }
+                let pairs = e.as_chunks::<$n>().0.iter().zip(a.as_chunks::<$n>().0);
+                for ((x, y), c) in pairs.zip(&mut classes) {
+                    *c = class(self.t, $value(x), $value(y));
                 }
             }};
         }
         by_type!(self.t, run);
-        from
+        self.run_any(&classes, index)
     }
 
     /// Bytes of an element.
@@ -186,24 +187,21 @@ impl Filter {
 /// For any machine.
 #[multiversion(targets("x86_64+avx2+fma"))]
 fn mark(
-    classes: &[u64; CHUNK],
-    top: u64,
-    low: &[u64; RANGES],
-    high: &[u64; RANGES],
+    classes: &[u32; CHUNK],
+    top: u32,
+    low: &[u32; RANGES],
+    high: &[u32; RANGES],
     flags: &mut [u8; CHUNK],
 ) -> [u32; RANGES] {
     let mut from = [0u32; RANGES];
     for k in 0..RANGES {
-        // Empty behind infinity.
-        let (low, high) = (low[k] as i64, high[k] as i64);
-        let mut n = 0u64;
+        let mut n = 0;
         for (&c, flag) in classes.iter().zip(flags.iter_mut()) {
-            let c = c as i64;
-            let above = (c >= low) & (c < top as i64);
-            n += above as u64;
-            *flag |= (above & (c < high)) as u8;
+            let above = (c >= low[k]) & (c < top);
+            n += above as u32;
+            *flag |= (above & (c < high[k])) as u8;
         }
-        from[k] = n as u32;
+        from[k] = n;
     }
     from
 }
@@ -218,6 +216,26 @@ struct Run512<'a, const N: usize> {
     index: &'a mut Index,
 }
 
+/// Adds the places of a mask, of which mostly few bits are set.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn put(index: &mut Index, n: &mut usize, mut mask: u64, place: impl Fn(u32) -> u32) {
+    let end = *n + mask.count_ones() as usize;
+    // Some at a time, to guess less often how many there are.
+    loop {
+        let Some(to) = index.get_mut(*n..).and_then(<[u16]>::first_chunk_mut::<4>) else { break };
+        for to in to {
+            *to = place(mask.trailing_zeros()) as u16;
+            mask &= mask.wrapping_sub(1);
+        }
+        *n += 4;
+        if *n >= end {
+            break;
+        }
+    }
+    *n = end;
+}
+
 #[cfg(target_arch = "x86_64")]
 impl<const N: usize> pulp::NullaryFnOnce for Run512<'_, N> {
     type Output = (usize, [u32; RANGES]);
@@ -226,21 +244,21 @@ impl<const N: usize> pulp::NullaryFnOnce for Run512<'_, N> {
     fn call(self) -> (usize, [u32; RANGES]) {
         use pulp::cast;
         use std::arch::x86_64::{__m512, __m512i};
-        let f = self.v4.avx512f;
+        let (f, w) = (self.v4.avx512f, self.v4.avx512bw);
         let half = self.f.t == DType::F16;
-        let all = |x: u64| {
-            if N == 8 { f._mm512_set1_epi64(x as i64) } else { f._mm512_set1_epi32(x as i32) }
-        };
-        let abs = all(if N == 8 { u64::MAX >> 1 } else { u32::MAX as u64 >> 1 });
+        // Upper halves of `f64`; of `f32` two classes side by side.
+        let all = |c: u32| f._mm512_set1_epi32(if N == 8 { c << 13 } else { c | c << 16 } as i32);
+        let abs = f._mm512_set1_epi32(if N == 8 { i32::MAX } else { 0x7fff_7fff });
         let top = all(infinity(self.f.t));
         let ([l0, l1, l2, l3], [h0, h1, h2, h3]) = (self.f.low.map(all), self.f.high.map(all));
         let none = f._mm512_setzero_si512();
         let (mut n0, mut n1, mut n2, mut n3) = (none, none, none, none);
         // Known only when it runs: so additions are masked, not of masks.
-        let one = all(std::hint::black_box(1));
-        let mut places: __m512i = cast(std::array::from_fn::<u32, 16, _>(|i| i as u32));
-        let step = f._mm512_set1_epi32(16);
-        let load = |b: &[[u8; N]; 16]| -> __m512 {
+        let one = std::hint::black_box(1);
+        let one = f._mm512_set1_epi32(if N == 8 { one } else { one << 16 | one });
+        let odd: __m512i = cast(std::array::from_fn::<u32, 16, _>(|i| 2 * i as u32 + 1));
+        let upper = f._mm512_set1_epi32(!0xffff);
+        let load = |b: &[[u8; N]]| -> __m512 {
             let bytes = b.as_flattened();
             match (bytes.first_chunk::<64>(), bytes.first_chunk::<32>()) {
                 (Some(b), _) => cast(*b),
@@ -249,52 +267,64 @@ impl<const N: usize> pulp::NullaryFnOnce for Run512<'_, N> {
                 _ => f._mm512_setzero_ps(),
             }
         };
+        let (e, a) = (self.e, self.a);
         let mut n = 0;
-        for (e, a) in self.e.as_chunks::<16>().0.iter().zip(self.a.as_chunks::<16>().0) {
-            let some = if let (Some(e), Some(a)) =
-                (e.as_flattened().first_chunk::<128>(), a.as_flattened().first_chunk::<128>())
-            {
-                let (e, a): ([_; 2], [_; 2]) = (cast(*e), cast(*a));
-                let mut some = 0u16;
-                for k in 0..2 {
-                    let d = f._mm512_and_si512(cast(f._mm512_sub_pd(a[k], e[k])), abs);
-                    let finite = f._mm512_cmplt_epi64_mask(d, top);
+        for (k, (e, a)) in e.as_chunks::<64>().0.iter().zip(a.as_chunks::<64>().0).enumerate() {
+            let from = k as u32 * 64;
+            let mut mask = 0u64;
+            if N == 8 {
+                let parts = e.as_chunks::<16>().0.iter().zip(a.as_chunks::<16>().0);
+                for (h, (e, a)) in parts.enumerate() {
+                    let [e, a] = [e, a].map(|b| b.as_flattened().first_chunk::<128>());
+                    let (Some(e), Some(a)) = (e, a) else { break };
+                    let (e, a): ([_; 2], [_; 2]) = (cast(*e), cast(*a));
+                    let d = [f._mm512_sub_pd(a[0], e[0]), f._mm512_sub_pd(a[1], e[1])];
+                    let d = f._mm512_permutex2var_epi32(cast(d[0]), odd, cast(d[1]));
+                    let d = f._mm512_and_si512(d, abs);
+                    let finite = f._mm512_cmplt_epi32_mask(d, top);
                     let test = |n: &mut __m512i, low, high| {
-                        let m = f._mm512_mask_cmpge_epi64_mask(finite, d, low);
-                        *n = f._mm512_mask_add_epi64(*n, m, *n, one);
-                        f._mm512_mask_cmplt_epi64_mask(m, d, high)
+                        let m = f._mm512_mask_cmpge_epi32_mask(finite, d, low);
+                        *n = f._mm512_mask_add_epi32(*n, m, *n, one);
+                        f._mm512_mask_cmplt_epi32_mask(m, d, high)
                     };
                     let (m0, m1) = (test(&mut n0, l0, h0), test(&mut n1, l1, h1));
                     let (m2, m3) = (test(&mut n2, l2, h2), test(&mut n3, l3, h3));
-                    some |= ((m0 | m1 | m2 | m3) as u16) << (8 * k);
+                    mask |= ((m0 | m1 | m2 | m3) as u64) << (16 * h);
                 }
-                some
+                put(self.index, &mut n, mask, |b| from + b);
             } else {
-                let d = f._mm512_and_si512(cast(f._mm512_sub_ps(load(a), load(e))), abs);
-                let finite = f._mm512_cmplt_epi32_mask(d, top);
-                let test = |n: &mut __m512i, low, high| {
-                    let m = f._mm512_mask_cmpge_epi32_mask(finite, d, low);
-                    *n = f._mm512_mask_add_epi32(*n, m, *n, one);
-                    f._mm512_mask_cmplt_epi32_mask(m, d, high)
-                };
-                let (m0, m1) = (test(&mut n0, l0, h0), test(&mut n1, l1, h1));
-                let (m2, m3) = (test(&mut n2, l2, h2), test(&mut n3, l3, h3));
-                m0 | m1 | m2 | m3
-            };
-            if let Some(to) = self.index.get_mut(n..).and_then(<[u32]>::first_chunk_mut::<16>) {
-                *to = cast(f._mm512_maskz_compress_epi32(some, places));
+                let parts = e.as_chunks::<32>().0.iter().zip(a.as_chunks::<32>().0);
+                for (h, (e, a)) in parts.enumerate() {
+                    let ([e0, e1], [a0, a1]) = ([&e[..16], &e[16..]], [&a[..16], &a[16..]]);
+                    let d0 = cast(f._mm512_sub_ps(load(a0), load(e0)));
+                    let d1 = cast(f._mm512_sub_ps(load(a1), load(e1)));
+                    let d0 = f._mm512_srli_epi32::<{ SHIFT[0] }>(d0);
+                    let d = f._mm512_ternarylogic_epi32::<0xf8>(d0, d1, upper);
+                    let d = f._mm512_and_si512(d, abs);
+                    let finite = w._mm512_cmplt_epi16_mask(d, top);
+                    let test = |n: &mut __m512i, low, high| {
+                        let m = w._mm512_mask_cmpge_epi16_mask(finite, d, low);
+                        *n = w._mm512_mask_add_epi16(*n, m, *n, one);
+                        w._mm512_mask_cmplt_epi16_mask(m, d, high)
+                    };
+                    let (m0, m1) = (test(&mut n0, l0, h0), test(&mut n1, l1, h1));
+                    let (m2, m3) = (test(&mut n2, l2, h2), test(&mut n3, l3, h3));
+                    mask |= ((m0 | m1 | m2 | m3) as u64) << (32 * h);
+                }
+                // Classes of two vectors alternate.
+                put(self.index, &mut n, mask, |b| {
+                    from + (b & 32) + ((b & 31) >> 1) + ((b & 1) << 4)
+                });
             }
-            n += some.count_ones() as usize;
-            places = f._mm512_add_epi32(places, step);
         }
         let sum = |v: __m512i| {
             if N == 8 {
-                cast::<_, [u64; 8]>(v).into_iter().sum::<u64>() as u32
-            } else {
                 cast::<_, [u32; 16]>(v).into_iter().sum()
+            } else {
+                cast::<_, [u16; 32]>(v).into_iter().map(u32::from).sum()
             }
         };
-        (n, [n0, n1, n2, n3].map(sum))
+        (n, [sum(n0), sum(n1), sum(n2), sum(n3)])
     }
 }
 
@@ -326,7 +356,7 @@ mod tests {
                         a[i] = e[i];
                     }
                 }
-                let mut classes = [0u64; CHUNK];
+                let mut classes = [0u32; CHUNK];
                 for (i, c) in classes.iter_mut().enumerate() {
                     let at = i * size..(i + 1) * size;
                     let value = |b: &[u8]| crate::decode::parts(t, &b[at.clone()], 0).0;
@@ -345,16 +375,18 @@ mod tests {
                     let f = Filter::new(t, &ranges);
                     let (mut x, mut y) = ([0; CHUNK + 16], [0; CHUNK + 16]);
                     let (n, from) = f.run(&e, &a, &mut x);
+                    x[..n].sort_unstable();
                     assert_eq!((n, from), f.run_any(&classes, &mut y), "{t} {kind} {ranges:?}");
                     assert_eq!(x[..n], y[..n]);
-                    assert_eq!(from, f.run_few(&e, &a));
-                    let mut seen = 0;
-                    f.each(&e, &a, 0..CHUNK, |i, at, _| {
-                        assert!(ranges[at].contains(&classes[i]) && classes[i] < top);
-                        assert_eq!(x[seen], i as u32);
-                        seen += 1;
-                    });
-                    assert_eq!(seen, n);
+                    assert_eq!((n, from), f.run_few(&e, &a, &mut y));
+                    let within = |c: &u32| ranges.iter().any(|r| r.contains(c)) && *c < top;
+                    assert_eq!(classes.iter().filter(|c| within(c)).count(), n);
+                    assert!(x[..n].iter().all(|&i| within(&classes[i as usize])));
+                    let mut seen = Vec::new();
+                    f.errors(&e, &a, &x[..n], &mut seen);
+                    let of = |d: u64| class(t, 0.0, f64::from_bits(d));
+                    let near = |(&d, &i): (&u64, &u16)| of(d).abs_diff(classes[i as usize]) < 2;
+                    assert!(seen.len() == n && seen.iter().zip(&x).all(near));
                 }
             }
         }

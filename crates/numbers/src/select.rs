@@ -123,7 +123,7 @@ pub(crate) fn percentiles(
         }
     }
     let zeros = m.histogram.zeros;
-    let picked = picked.and_then(|(p, all)| pick::settle(&p, all, &ranks, n, zeros, m.max_abs));
+    let picked = picked.and_then(|(p, all)| pick::settle(&p, &all, &ranks, n, zeros, m.max_abs));
     if let Some(picked) = picked {
         found = picked;
     } else if exact {
@@ -191,15 +191,12 @@ fn filter_of(t: DType, ranges: &[Range], max: f64) -> Option<Filter> {
     if !Filter::handles(t) || !Filter::covers(t, max) {
         return None;
     }
-    let bits = |x: u64| {
-        let single = || (f64::from_bits(x) as f32).to_bits() as u64;
-        if t == DType::F64 { x } else { single() }
-    };
-    let mut all: Vec<std::ops::Range<u64>> = Vec::new();
+    let class = |x: u64| filter::class(t, 0.0, f64::from_bits(x).min(f64::MAX));
+    let mut all: Vec<std::ops::Range<u32>> = Vec::new();
     for r in ranges {
-        // Whatever roundings do.
-        let low = bits(r.lo).saturating_sub(2).max(1);
-        let high = (bits(r.hi) + 2).min(filter::infinity(t));
+        // Errors of zero are not asked for; whatever roundings do.
+        let low = class(r.lo).saturating_sub(1);
+        let high = (class(r.hi) + 2).min(filter::infinity(t));
         match all.last_mut() {
             Some(x) if x.end >= low => x.end = high.max(x.end),
             _ => all.push(low..high),
@@ -269,7 +266,7 @@ fn narrow(
     let block = |w: &mut (Box<Chunk>, Vec<Seen>), _, be: &[u8], ba: &[u8], _| {
         let (se, sa) = (e.dtype().literal_bytes(), a.dtype().literal_bytes());
         let mut flags = [0u8; CHUNK];
-        let mut index = [0; CHUNK + 16];
+        let (mut index, mut some) = ([0; CHUNK + 16], Vec::new());
         for (x, y) in be.chunks(CHUNK * se).zip(ba.chunks(CHUNK * sa)) {
             // What is equal has no error.
             if same && x == y {
@@ -279,9 +276,11 @@ fn narrow(
             let (c, seen) = (&mut *w.0, &mut w.1);
             if let (Some(f), CHUNK) = (&filter, n) {
                 let (n, _) = f.run(x, y, &mut index);
-                f.each(x, y, index[..n].iter().map(|&i| i as usize), |_, _, d| {
-                    ranges.iter().zip(&mut *seen).for_each(|(r, s)| r.see(d.to_bits(), s));
-                });
+                some.clear();
+                f.errors(x, y, &index[..n], &mut some);
+                for &bits in &some {
+                    ranges.iter().zip(&mut *seen).for_each(|(r, s)| r.see(bits, s));
+                }
                 continue;
             }
             if pair.fill_floats(x, y, c).is_none() {
