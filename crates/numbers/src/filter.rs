@@ -216,18 +216,27 @@ struct Run512<'a, const N: usize> {
     index: &'a mut Index,
 }
 
-/// Adds the places of a mask, of which mostly few bits are set.
+/// Four numbers of 16 bits.
+#[cfg(target_arch = "x86_64")]
+const fn four(x: u64) -> u64 {
+    x * 0x0001_0001_0001_0001
+}
+
+/// Adds the places of a mask, of which mostly few bits are set; `place` makes
+/// four of four numbers of bits.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn put(index: &mut Index, n: &mut usize, mut mask: u64, place: impl Fn(u32) -> u32) {
+fn put(index: &mut Index, n: &mut usize, mut mask: u64, place: impl Fn(u64) -> u64) {
     let end = *n + mask.count_ones() as usize;
     // Some at a time, to guess less often how many there are.
     loop {
-        let Some(to) = index.get_mut(*n..).and_then(<[u16]>::first_chunk_mut::<4>) else { break };
-        for to in to {
-            *to = place(mask.trailing_zeros()) as u16;
+        let mut bits = 0;
+        for k in 0..4 {
+            bits |= (mask.trailing_zeros() as u64) << (16 * k);
             mask &= mask.wrapping_sub(1);
         }
+        let Some(to) = index.get_mut(*n..).and_then(<[u16]>::first_chunk_mut::<4>) else { break };
+        *to = pulp::cast(place(bits));
         *n += 4;
         if *n >= end {
             break;
@@ -270,7 +279,7 @@ impl<const N: usize> pulp::NullaryFnOnce for Run512<'_, N> {
         let (e, a) = (self.e, self.a);
         let mut n = 0;
         for (k, (e, a)) in e.as_chunks::<64>().0.iter().zip(a.as_chunks::<64>().0).enumerate() {
-            let from = k as u32 * 64;
+            let from = four(64 * k as u64);
             let mut mask = 0u64;
             if N == 8 {
                 let parts = e.as_chunks::<16>().0.iter().zip(a.as_chunks::<16>().0);
@@ -313,16 +322,14 @@ impl<const N: usize> pulp::NullaryFnOnce for Run512<'_, N> {
                 }
                 // Classes of two vectors alternate.
                 put(self.index, &mut n, mask, |b| {
-                    from + (b & 32) + ((b & 31) >> 1) + ((b & 1) << 4)
+                    let (h, i, odd) = (b & four(32), b & four(30), b & four(1));
+                    from + h + (i >> 1) + (odd << 4)
                 });
             }
         }
         let sum = |v: __m512i| {
-            if N == 8 {
-                cast::<_, [u32; 16]>(v).into_iter().sum()
-            } else {
-                cast::<_, [u16; 32]>(v).into_iter().map(u32::from).sum()
-            }
+            let pairs = w._mm512_madd_epi16(v, f._mm512_set1_epi16(1));
+            f._mm512_reduce_add_epi32(if N == 8 { v } else { pairs }) as u32
         };
         (n, [sum(n0), sum(n1), sum(n2), sum(n3)])
     }
