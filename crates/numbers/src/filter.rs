@@ -375,7 +375,7 @@ mod tests {
                 let cut = |k: usize| sorted[k].clamp(1, top);
                 for ranges in [
                     vec![],
-                    vec![cut(500)..cut(600)],
+                    vec![cut(500)..cut(600), top..top],
                     vec![1..cut(100), cut(300)..cut(301) + 1, cut(900)..top],
                     vec![1..cut(10), cut(10)..cut(20), cut(20)..cut(30), cut(40)..top],
                 ] {

@@ -32,10 +32,10 @@ const _: () = assert!(PERCENT.len() == RANGES);
 const WIDTH: f64 = 3.5;
 
 /// Largest share of the sample that may be in ranges.
-const MOST: f64 = 0.125;
+const MOST: f64 = 0.25;
 
-/// Errors that one worker collects at most.
-const CAP: usize = 1 << 21;
+/// Errors that are collected at most.
+const CAP: usize = 1 << 22;
 
 /// Parts of a range that errors are counted by, as a power of two.
 const PARTS: u32 = 11;
@@ -88,12 +88,12 @@ impl Plan {
             let all = x.iter().zip(&y).map(|(&x, &y)| class(t, x, y));
             runs.push(all.filter(|&c| c < infinity(t)).collect());
         }
-        Ok(plan(t, &runs))
+        Ok(plan(t, &runs, e.len()))
     }
 }
 
-/// From the classes of runs of neighbours.
-fn plan(t: DType, runs: &[Vec<u32>]) -> Option<Plan> {
+/// From the classes of runs of neighbours out of `len` elements.
+fn plan(t: DType, runs: &[Vec<u32>], len: u64) -> Option<Plan> {
     // How many are up to each class.
     let mut sums = vec![0u32; infinity(t) as usize];
     runs.iter().flatten().for_each(|&c| sums[c as usize] += 1);
@@ -132,7 +132,8 @@ fn plan(t: DType, runs: &[Vec<u32>]) -> Option<Plan> {
     }
     let up_to = |class: u32| sums[class as usize - 1];
     let within: u32 = ranges.iter().map(|r| up_to(r.end) - up_to(r.start)).sum();
-    if within as f64 > MOST * n {
+    let share = within as f64 / n;
+    if share > MOST || share * len as f64 > CAP as f64 {
         return None;
     }
     let mut cuts = [u64::MAX; RANGES];
@@ -168,7 +169,7 @@ impl Pick {
 /// zero; `None` unless all are among those collected. `max` is the largest error.
 pub(crate) fn settle(
     plan: &Plan,
-    picks: &[Box<Pick>],
+    picks: &[Pick],
     ranks: &[u64],
     finite: u64,
     zeros: u64,

@@ -76,7 +76,7 @@ pub(crate) fn percentiles(
     a: &Tensor,
     m: &mut Metrics,
     exact: bool,
-    picked: Option<(Plan, Vec<Box<Pick>>)>,
+    picked: Option<(Plan, Vec<Pick>)>,
     threads: usize,
 ) -> Result<(), TensorError> {
     let n = m.finite_pairs;

@@ -37,8 +37,8 @@ pub struct Options<'a> {
     pub ulp: u64,
     /// How many of the worst elements to name.
     pub worst: usize,
-    /// Exact percentiles at any size, at the price of a second pass; they are
-    /// exact for up to 2^24 elements anyway.
+    /// Exact percentiles at any size, which takes longer; they are exact for up
+    /// to 2^24 elements anyway.
     pub exact_percentiles: bool,
     /// Workers, at least 1.
     pub threads: usize,
@@ -127,7 +127,7 @@ pub(crate) fn general(
     let mut all = Gathered::default();
     let mut picks = Vec::new();
     for mut w in workers {
-        picks.extend(w.pick.take());
+        picks.extend(w.pick.take().map(|p| *p));
         all.take(w, o.worst);
     }
     let mut m = all.finish(e, a, pair, o)?;
