@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures `scalify compare` against numpy and against reading the files.
 
-usage: bench_compare.py SCALIFY [MEGABYTES] [DTYPE[-KIND] ...]
+usage: bench_compare.py SCALIFY [MEGABYTES] [DTYPE[-KIND[-exact]] ...]
 
 For each element type and kind of data: a pair of npy files of that size each,
 and, measured in turns, the best of several: one pass over both mapped files
@@ -12,7 +12,8 @@ with the same metrics (on a part of the data, scaled up). Shares are of the pass
 over mapped files. Kinds are `noise` (relative errors of 1e-4), `round` (1e-7, as
 of another order of summation), `absolute` (errors of 1e-3 whatever the value, so
 that some signs differ), `equal`, and to see the worst `far` (unrelated values),
-`nan` (all values), `denormal` (all values).
+`nan` (all values), `denormal` (all values). With `-exact` percentiles are exact
+at any size.
 
 Both wall time and time of processors are shown; where other programs run, the
 latter says more.
@@ -23,7 +24,7 @@ import ml_dtypes, numpy as np
 scalify = sys.argv[1]
 size = int(sys.argv[2] if len(sys.argv) > 2 else 500) * 10**6
 what = sys.argv[3:] or [f"{t}-{k}" for t in ("float32", "bfloat16", "float16", "float64") for k in ("noise", "round", "absolute")] + [
-    f"float32-{k}" for k in ("equal", "nan", "far", "denormal")] + ["bfloat16-far", "float8_e4m3fn-noise", "int8-noise"]
+    f"float32-{k}" for k in ("equal", "nan", "far", "denormal")] + ["bfloat16-far", "float32-noise-exact", "float32-far-exact", "bfloat16-noise-exact", "float64-noise-exact", "float8_e4m3fn-noise", "int8-noise"]
 np.seterr(all="ignore")
 CPUS = os.cpu_count()
 
@@ -110,16 +111,17 @@ def in_numpy(paths, d, k):
     return out
 
 def run(what):
-    name, _, kind = what.partition("-")
+    name, kind, exact, *_ = (what + "--").split("-")
     kind = kind or "noise"
     d = np.dtype(getattr(ml_dtypes, name, None) or name)
     n = size // d.itemsize
+    exact = ["--exact-percentiles"] if exact else []
     hint = {"float8_e4m3fn": ["--dtype", "f8e4m3fn"]}.get(name, [])
     with tempfile.TemporaryDirectory() as tmp:
         paths = [os.path.join(tmp, x) for x in ("e.npy", "a.npy")]
         write(paths, d, n, kind)
         total = sum(map(os.path.getsize, paths))
-        tool = lambda: subprocess.run([scalify, "compare", *paths, "--quiet", *hint])
+        tool = lambda: subprocess.run([scalify, "compare", *paths, "--quiet", *hint, *exact])
         k = min(n, 1 << 22)
         t_read, t_copy, t_tool = [], [], []
         for _ in range(5):
@@ -134,10 +136,10 @@ def run(what):
                     f"{total / t_numpy[i] / 1e9:.3f}", f"{t_numpy[i] / t[i]:.0f}x"]
         print("  ".join(f"{c:>{w}}" for c, w in zip(row, WIDTHS)), flush=True)
 
-WIDTHS = (19, *(8,) * 12)
+WIDTHS = (20, *(8,) * 12)
 print(f"{size / 1e6:.0f} MB in each file, {CPUS} processors, load {os.getloadavg()[0]:.1f}; GB/s of both files together")
 heads = ["", *("reading", "copying", "scalify", "share", "numpy", "faster") * 2]
-print(" " * 21 + f"{'wall time':^58}  {'time of processors':^58}")
+print(" " * 22 + f"{'wall time':^58}  {'time of processors':^58}")
 print("  ".join(f"{c:>{w}}" for c, w in zip(heads, WIDTHS)))
 for w in what:
     run(w)

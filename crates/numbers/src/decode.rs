@@ -216,7 +216,7 @@ pub(crate) fn values(t: DType, b: &[u8], out: &mut [f64]) {
 /// `f16` without branches, so that it vectorises: shifted into `f32`, whose
 /// exponent is then corrected by a product that is exact also for denormals.
 #[inline(always)]
-fn half_value(x: u16) -> f64 {
+pub(crate) fn half_value(x: u16) -> f64 {
     let x = x as u32;
     let v = f32::from_bits((x & 0x7fff) << 13) as f64 * f64::from_bits((1023 + 112) << 52);
     let special = (x & 0x7c00) == 0x7c00;

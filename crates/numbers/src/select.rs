@@ -1,14 +1,18 @@
-//! Percentiles of the absolute error: read off the histogram, or exact by
-//! passes that narrow down the values at the wanted ranks.
+//! Percentiles of the absolute error: read off the histogram, or exact, from
+//! what [`crate::pick`] collected or else by passes that narrow down the values
+//! at the wanted ranks.
 
 use crate::decode::{CHUNK, Chunk, Pair};
 use crate::engine::scan;
+use crate::filter::{self, Filter};
 use crate::metrics::{Metrics, Percentiles};
 use crate::near;
+use crate::pick::{self, Pick, Plan};
 use multiversion::multiversion;
+use scalify_ir::DType;
 use scalify_tensors::{Tensor, TensorError};
 
-const PERCENT: [f64; 4] = [50.0, 90.0, 99.0, 99.9];
+pub(crate) const PERCENT: [f64; 4] = [50.0, 90.0, 99.0, 99.9];
 
 /// Values collected by one pass at most.
 const GATHER: u64 = 1 << 22;
@@ -72,6 +76,7 @@ pub(crate) fn percentiles(
     a: &Tensor,
     m: &mut Metrics,
     exact: bool,
+    picked: Option<(Plan, Vec<Pick>)>,
     threads: usize,
 ) -> Result<(), TensorError> {
     let n = m.finite_pairs;
@@ -117,9 +122,13 @@ pub(crate) fn percentiles(
             before += count;
         }
     }
-    if exact {
+    let zeros = m.histogram.zeros;
+    let picked = picked.and_then(|(p, all)| pick::settle(&p, &all, &ranks, n, zeros, m.max_abs));
+    if let Some(picked) = picked {
+        found = picked;
+    } else if exact {
         while !ranges.is_empty() {
-            ranges = narrow(e, a, ranges, &mut found, threads)?;
+            ranges = narrow(e, a, ranges, m.max_abs, &mut found, threads)?;
         }
     }
     let at = |i: usize| between(found[2 * i], found[2 * i + 1], place(n, PERCENT[i]).1);
@@ -130,7 +139,76 @@ pub(crate) fn percentiles(
 /// What a worker collects of each range.
 enum Seen {
     Values(Vec<f64>),
-    Counts(Vec<u64>),
+    Counts(Counts),
+}
+
+/// Counts of parts of a range, and the least and the largest seen, as bits.
+#[derive(Clone)]
+struct Counts {
+    parts: Vec<u64>,
+    least: u64,
+    most: u64,
+}
+
+impl Counts {
+    fn new(parts: usize) -> Counts {
+        Counts { parts: vec![0; parts], least: u64::MAX, most: 0 }
+    }
+
+    fn add(&mut self, o: &Counts) {
+        self.parts.iter_mut().zip(&o.parts).for_each(|(n, m)| *n += m);
+        self.least = self.least.min(o.least);
+        self.most = self.most.max(o.most);
+    }
+}
+
+impl Range {
+    fn parts(&self) -> usize {
+        self.split.map_or(0, |s| ((self.hi - self.lo - 1) >> s) as usize + 1)
+    }
+
+    /// Collects or counts an error, given by its bits.
+    #[inline(always)]
+    fn see(&self, bits: u64, s: &mut Seen) {
+        if bits < self.lo || bits >= self.hi {
+            return;
+        }
+        match (s, self.split) {
+            (Seen::Values(v), _) => v.push(f64::from_bits(bits)),
+            (Seen::Counts(c), Some(shift)) => {
+                c.parts[((bits - self.lo) >> shift) as usize] += 1;
+                c.least = c.least.min(bits);
+                c.most = c.most.max(bits);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A filter for all errors in some ranges, and a few more; `None` if there is
+/// none for the type, or for errors up to `max`.
+fn filter_of(t: DType, ranges: &[Range], max: f64) -> Option<Filter> {
+    if !Filter::handles(t) || !Filter::covers(t, max) {
+        return None;
+    }
+    let class = |x: u64| filter::class(t, 0.0, f64::from_bits(x).min(f64::MAX));
+    let mut all: Vec<std::ops::Range<u32>> = Vec::new();
+    for r in ranges {
+        // Errors of zero are not asked for; whatever roundings do.
+        let low = class(r.lo).saturating_sub(1);
+        let high = (class(r.hi) + 2).min(filter::infinity(t));
+        match all.last_mut() {
+            Some(x) if x.end >= low => x.end = high.max(x.end),
+            _ => all.push(low..high),
+        }
+    }
+    // Between ranks next to one another there is nothing.
+    while all.len() > filter::RANGES {
+        let gap = |i: &usize| all[i + 1].start - all[*i].end;
+        let i = (0..all.len() - 1).min_by_key(gap)?;
+        all[i].end = all.remove(i + 1).end;
+    }
+    Some(Filter::new(t, &all))
 }
 
 /// Marks errors in any of some ranges, given by begin and length.
@@ -144,11 +222,13 @@ fn mark(d: &[f64; CHUNK], ranges: &[(u64, u64)], flags: &mut [u8; CHUNK]) {
     }
 }
 
-/// One pass: answers what it can and returns smaller ranges for the rest.
+/// One pass: answers what it can and returns smaller ranges for the rest. `max`
+/// is the largest error.
 fn narrow(
     e: &Tensor,
     a: &Tensor,
     mut ranges: Vec<Range>,
+    max: f64,
     found: &mut [f64],
     threads: usize,
 ) -> Result<Vec<Range>, TensorError> {
@@ -173,26 +253,36 @@ fn narrow(
     }
     let pair = Pair::new(e.dtype(), a.dtype());
     let limits: Vec<(u64, u64)> = ranges.iter().map(|r| (r.lo, r.hi - r.lo)).collect();
+    let same = e.dtype() == a.dtype();
+    let filter = if same { filter_of(e.dtype(), &ranges, max) } else { None };
     let fresh = |_| {
-        let seen: Vec<Seen> = ranges
-            .iter()
-            .map(|r| match r.split {
-                None => Seen::Values(Vec::new()),
-                Some(s) => Seen::Counts(vec![0; ((r.hi - r.lo - 1) >> s) as usize + 1]),
-            })
-            .collect();
+        let seen = |r: &Range| match r.split {
+            None => Seen::Values(Vec::new()),
+            Some(_) => Seen::Counts(Counts::new(r.parts())),
+        };
+        let seen: Vec<Seen> = ranges.iter().map(seen).collect();
         (Chunk::new(), seen)
     };
     let block = |w: &mut (Box<Chunk>, Vec<Seen>), _, be: &[u8], ba: &[u8], _| {
         let (se, sa) = (e.dtype().literal_bytes(), a.dtype().literal_bytes());
         let mut flags = [0u8; CHUNK];
+        let (mut index, mut some) = ([0; CHUNK + 16], Vec::new());
         for (x, y) in be.chunks(CHUNK * se).zip(ba.chunks(CHUNK * sa)) {
             // What is equal has no error.
-            if e.dtype() == a.dtype() && x == y {
+            if same && x == y {
                 continue;
             }
             let n = x.len() / se;
             let (c, seen) = (&mut *w.0, &mut w.1);
+            if let (Some(f), CHUNK) = (&filter, n) {
+                let (n, _) = f.run(x, y, &mut index);
+                some.clear();
+                f.errors(x, y, &index[..n], &mut some);
+                for &bits in &some {
+                    ranges.iter().zip(&mut *seen).for_each(|(r, s)| r.see(bits, s));
+                }
+                continue;
+            }
             if pair.fill_floats(x, y, c).is_none() {
                 pair.fill(x, y, n, c);
             }
@@ -202,32 +292,20 @@ fn narrow(
                 if i >= n || bits == 0 || !c.e[i].is_finite() || !c.a[i].is_finite() {
                     return;
                 }
-                for (r, s) in ranges.iter().zip(&mut *seen) {
-                    if bits < r.lo || bits >= r.hi {
-                        continue;
-                    }
-                    match (s, r.split) {
-                        (Seen::Values(v), _) => v.push(f64::from_bits(bits)),
-                        (Seen::Counts(v), Some(shift)) => v[((bits - r.lo) >> shift) as usize] += 1,
-                        _ => {}
-                    }
-                }
+                ranges.iter().zip(&mut *seen).for_each(|(r, s)| r.see(bits, s));
             });
         }
         Ok(())
     };
     let workers = scan(e, a, threads, fresh, block)?;
-    let mut rest = Vec::new();
+    let mut rest: Vec<Range> = Vec::new();
     for (i, r) in ranges.iter().enumerate() {
         let mut values = Vec::new();
-        let mut counts: Vec<u64> = Vec::new();
+        let mut counts = Counts::new(r.parts());
         for (_, seen) in &workers {
             match seen.get(i) {
                 Some(Seen::Values(v)) => values.extend_from_slice(v),
-                Some(Seen::Counts(v)) => {
-                    counts.resize(v.len(), 0);
-                    counts.iter_mut().zip(v).for_each(|(a, b)| *a += b);
-                }
+                Some(Seen::Counts(c)) => counts.add(c),
                 None => {}
             }
         }
@@ -243,18 +321,19 @@ fn narrow(
         };
         for &(rank, slot) in &r.ranks {
             let mut before = 0;
-            for (k, &n) in counts.iter().enumerate() {
-                if rank < before + n {
+            for (k, &count) in counts.parts.iter().enumerate() {
+                if rank < before + count {
                     let lo = r.lo + ((k as u64) << shift);
-                    let hi = (lo + (1 << shift)).min(r.hi);
-                    let want = (rank - before, slot);
+                    let hi = (lo + (1 << shift)).min(r.hi).min(counts.most + 1);
+                    let lo = lo.max(counts.least);
+                    let ranks = vec![(rank - before, slot)];
                     match rest.last_mut() {
-                        Some(Range { lo: l, ranks, .. }) if *l == lo => ranks.push(want),
-                        _ => rest.push(Range { lo, hi, count: n, ranks: vec![want], split: None }),
+                        Some(r) if r.lo == lo => r.ranks.extend(ranks),
+                        _ => rest.push(Range { lo, hi, count, ranks, split: None }),
                     }
                     break;
                 }
-                before += n;
+                before += count;
             }
         }
     }

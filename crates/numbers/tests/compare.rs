@@ -369,3 +369,112 @@ fn tensors_of_nan_are_counted() {
         assert_eq!(at, [9000, 12_000, 15_360, 19_999], "{t}");
     }
 }
+
+/// `numpy.percentile`, linear, of errors by sorting them.
+fn sorted_percentiles(e: &Tensor, a: &Tensor) -> [f64; 4] {
+    let (e, a) = (f64s(e), f64s(a));
+    let pairs = e.iter().zip(&a).filter(|(e, a)| e.is_finite() && a.is_finite());
+    let mut d: Vec<f64> = pairs.map(|(e, a)| (a - e).abs()).collect();
+    d.sort_unstable_by(f64::total_cmp);
+    [50.0, 90.0, 99.0, 99.9].map(|p| {
+        let Some(last) = d.len().checked_sub(1) else { return 0.0 };
+        let at = last as f64 * (p / 100.0);
+        let (below, t) = (at.floor() as usize, at - at.floor());
+        let (x, y) = (d[below], d[(below + 1).min(last)]);
+        if x == y {
+            x
+        } else if t >= 0.5 {
+            y - (y - x) * (1.0 - t)
+        } else {
+            x + (y - x) * t
+        }
+    })
+}
+
+fn f64s(t: &Tensor) -> Vec<f64> {
+    let b = t.bytes().unwrap();
+    let short = |x: &[u8]| u16::from_le_bytes([x[0], x[1]]);
+    b.chunks(t.dtype().literal_bytes())
+        .map(|x| match t.dtype() {
+            DType::F32 => f32::from_le_bytes(x.try_into().unwrap()) as f64,
+            DType::Bf16 => half::bf16::from_bits(short(x)).to_f64(),
+            DType::F16 => half::f16::from_bits(short(x)).to_f64(),
+            _ => f64::from_le_bytes(x.try_into().unwrap()),
+        })
+        .collect()
+}
+
+/// Whatever the errors and wherever they are, percentiles are those of all of
+/// them sorted, on any number of threads.
+#[test]
+fn percentiles_are_exact() {
+    let mut s = 7u64;
+    let mut next = move || {
+        s = s.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (s >> 11) as f64 / (1u64 << 53) as f64
+    };
+    let n = 150_001;
+    for t in [DType::F32, DType::F64, DType::Bf16, DType::F16] {
+        for kind in 0..13 {
+            let (mut e, mut a) = (Vec::new(), Vec::new());
+            for i in 0..n {
+                let x = next() * 2.0 - 1.0;
+                let share = i as f64 / n as f64;
+                let (x, y) = match kind {
+                    0 => (x, x * (1.0 + 1e-4 * next())),
+                    1 => (x, x + 1e-3 * next()),
+                    2 => (x, next() - 0.5),
+                    // Growing; only at one place; by steps.
+                    3 => (x, x + share),
+                    4 => (x, if (0.3..0.301).contains(&share) { x + 1.0 } else { x }),
+                    5 => (x, x + (share * 20.0).floor()),
+                    // Of few values; of one; none.
+                    6 => (0.0, (next() * 4.0).floor()),
+                    7 => (1.0, -1.0),
+                    8 => (x, x),
+                    // Of all sizes, and not finite.
+                    9 => (x * 1e30, x * 1e30 * (1.0 + next())),
+                    10 => (x * 3e38, x * -3e38 * next()),
+                    11 => (x, [x, f64::NAN, f64::INFINITY, x * next()][(next() * 4.0) as usize]),
+                    _ => (f64::NAN, f64::NAN),
+                };
+                e.extend(encoded(t, x));
+                a.extend(encoded(t, y));
+            }
+            let [e, a] = [e, a].map(|b| Tensor::new(t, [n], b).unwrap());
+            for threads in [1, 3] {
+                let m = measure(&e, &a, &Options { threads, ..Options::default() }).unwrap();
+                let p = m.percentiles;
+                let found = [p.p50, p.p90, p.p99, p.p99_9];
+                assert!(p.exact);
+                assert_eq!(found, sorted_percentiles(&e, &a), "{t} {kind} {threads}");
+            }
+        }
+    }
+}
+
+fn encoded(t: DType, x: f64) -> Vec<u8> {
+    match t {
+        DType::F32 => (x as f32).to_le_bytes().to_vec(),
+        DType::Bf16 => half::bf16::from_f64(x).to_le_bytes().to_vec(),
+        DType::F16 => half::f16::from_f64(x).to_le_bytes().to_vec(),
+        _ => x.to_le_bytes().to_vec(),
+    }
+}
+
+/// More errors of the same size than are ever collected.
+#[test]
+fn percentiles_of_many_equal_errors_are_exact() {
+    let n = 9_000_000usize;
+    let e = vec![0.0f32; n];
+    let mut a = vec![0.3f32; n];
+    let o = Options { threads: 2, ..Options::default() };
+    let m = measure(&f32s(&[n as i64], &e), &f32s(&[n as i64], &a), &o).unwrap();
+    let one = 0.3f32 as f64;
+    assert_eq!((m.percentiles.p50, m.percentiles.p99_9), (one, one));
+    // Two neighbours of which one is the median.
+    let other = f32::from_bits(0.3f32.to_bits() + 1);
+    a[..n * 2 / 5].fill(other);
+    let m = measure(&f32s(&[n as i64], &e), &f32s(&[n as i64], &a), &o).unwrap();
+    assert_eq!((m.percentiles.p50, m.percentiles.p90), (one, other as f64));
+}

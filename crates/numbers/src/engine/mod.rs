@@ -8,6 +8,7 @@ mod worker;
 use crate::bytes::{self, Bytes};
 use crate::decode::{CHUNK, Pair};
 use crate::metrics::Metrics;
+use crate::pick::Plan;
 use crate::{select, top};
 pub(crate) use gather::{Gathered, indices};
 use scalify_tensors::{Tensor, TensorError};
@@ -36,8 +37,8 @@ pub struct Options<'a> {
     pub ulp: u64,
     /// How many of the worst elements to name.
     pub worst: usize,
-    /// Exact percentiles at any size, at the price of a second pass; they are
-    /// exact for up to 2^24 elements anyway.
+    /// Exact percentiles at any size, which takes longer; they are exact for up
+    /// to 2^24 elements anyway.
     pub exact_percentiles: bool,
     /// Workers, at least 1.
     pub threads: usize,
@@ -119,14 +120,19 @@ pub(crate) fn general(
     pair: Pair,
     o: &Options,
 ) -> Result<Metrics, TensorError> {
-    let workers = scan(e, a, o.threads, |small| Worker::new(pair, o, small), Worker::block)?;
+    let exact = o.exact_percentiles || e.len() <= EXACT;
+    let plan = if exact { Plan::new(e, a, &pair)? } else { None };
+    let new = |small| Worker::new(pair, o, small, plan.as_ref());
+    let workers = scan(e, a, o.threads, new, Worker::block)?;
     let mut all = Gathered::default();
-    for w in workers {
+    let mut picks = Vec::new();
+    for mut w in workers {
+        picks.extend(w.pick.take().map(|p| *p));
         all.take(w, o.worst);
     }
     let mut m = all.finish(e, a, pair, o)?;
-    let exact = o.exact_percentiles || m.elements <= EXACT;
-    select::percentiles(e, a, &mut m, exact, o.threads)?;
+    let picked = plan.map(|plan| (plan, picks));
+    select::percentiles(e, a, &mut m, exact, picked, o.threads)?;
     Ok(m)
 }
 

@@ -7,6 +7,7 @@ use crate::decode::{CHUNK, Chunk, Pair, Ulps, limits, parts, values};
 use crate::hist::Table;
 use crate::kernel::{self, Params, Partial, Planes, Sums};
 use crate::near::{self, Found, Levels, Limits, Near, Screen, Way};
+use crate::pick::{Pick, Plan};
 use scalify_tensors::TensorError;
 
 /// Of a chunk with up to this number of far pairs those are set aside.
@@ -31,6 +32,8 @@ pub(super) struct Worker<'a> {
     pub(super) bound: Vec<u8>,
     pub(super) bounds: [f64; CHUNK],
     pub(super) near: Option<Box<Near>>,
+    /// Collects errors at the wanted ranks.
+    pub(super) pick: Option<Box<Pick>>,
     pub(super) limits: Limits,
     pub(super) levels: Box<Levels>,
     pub(super) planes: Box<Planes>,
@@ -54,7 +57,7 @@ pub(super) struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    pub(super) fn new(pair: Pair, o: &Options<'a>, small: bool) -> Worker<'a> {
+    pub(super) fn new(pair: Pair, o: &Options<'a>, small: bool, plan: Option<&Plan>) -> Worker<'a> {
         let (le, la) = (limits(pair.e), limits(pair.a));
         let p = Params { atol: o.atol, rtol: o.rtol, tiny_e: le.0, tiny_a: la.0 };
         Worker {
@@ -71,6 +74,7 @@ impl<'a> Worker<'a> {
             bound: Vec::new(),
             bounds: [0.0; CHUNK],
             near: None,
+            pick: plan.map(|p| Box::new(Pick::new(p))),
             limits: Limits::new(pair.e, p),
             levels: Box::new(Levels::new()),
             planes: Box::new(Planes::new(pair.ulps == Ulps::Wide)),
@@ -258,6 +262,9 @@ impl<'a> Worker<'a> {
         }
         // Most of two runs of one program is bitwise equal.
         let equal = e == a;
+        if !equal && let Some(p) = &mut self.pick {
+            p.add(e, a);
+        }
         #[cfg(target_arch = "x86_64")]
         if !equal && let Some(sums) = self.direct(at, e, a, ahead) {
             return Ok(sums);
