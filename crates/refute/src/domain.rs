@@ -1,5 +1,6 @@
 //! Which values an input may take: declared ranges, and for integers that
 //! nothing is declared of, the range in which every index they form is valid.
+//! Integers that nothing but arithmetic uses may be negative.
 //!
 //! A difference outside that range (a `take` that fills NaN against a masked
 //! lookup that gives 0) is a missing precondition, no counterexample.
@@ -32,6 +33,7 @@ pub fn domains(base: &Module, p: &Problem, claim: &Claim) -> Vec<Domain> {
         let e = least.entry(leaf).or_insert(n);
         *e = (*e).min(n);
     });
+    let free = arithmetic(base);
     p.base_inputs
         .iter()
         .map(|l| {
@@ -60,10 +62,77 @@ pub fn domains(base: &Module, p: &Problem, claim: &Claim) -> Vec<Domain> {
             }
             let (a, b) = range.unwrap_or_else(|| match least.get(&l.index) {
                 Some(&n) => (0, (n - 1).max(0)),
+                None if free.get(l.index).copied().unwrap_or(false) => (-9, 9),
                 None => (0, 3),
             });
             let cut = |x: i64| i128::from(x).clamp(lo, hi) as i64;
             Domain::Int(cut(a), cut(b))
+        })
+        .collect()
+}
+
+/// Of each leaf of the inputs: whether arithmetic and data movement of the
+/// entry alone use what is computed from it. No index, count, order or state
+/// of a generator, which may not be meant to be negative, depends on it, and
+/// nothing is called with it.
+fn arithmetic(m: &Module) -> Vec<bool> {
+    let mut of: Vec<(InstrId, usize)> = Vec::new();
+    for &p in &m.entry_comp().params {
+        let n = m.shape(p).leaves().len();
+        of.extend((0..n).map(|_| (p, n)));
+    }
+    let plain = |op: Opcode| {
+        use Opcode::*;
+        let arithmetic = matches!(
+            op,
+            Abs | Negate
+                | Sign
+                | Not
+                | Add
+                | Subtract
+                | Multiply
+                | Divide
+                | Remainder
+                | Maximum
+                | Minimum
+                | And
+                | Or
+                | Xor
+                | ShiftLeft
+                | ShiftRightArithmetic
+                | ShiftRightLogical
+                | Compare
+                | Select
+                | Clamp
+                | Convert
+                | Dot
+        );
+        let moves = matches!(
+            op,
+            Reshape
+                | Transpose
+                | Broadcast
+                | Slice
+                | Concatenate
+                | Reverse
+                | Copy
+                | Bitcast
+                | Tuple
+        );
+        arithmetic || moves
+    };
+    of.into_iter()
+        .map(|(p, n)| {
+            let mut reached = vec![false; m.instrs.len()];
+            reached[p.0 as usize] = true;
+            // Instructions of a computation come after their operands.
+            n == 1
+                && m.entry_comp().instrs.iter().all(|&x| {
+                    let i = m.instr(x);
+                    let hit = i.operands.iter().any(|o| reached[o.0 as usize]);
+                    reached[x.0 as usize] |= hit;
+                    !hit || plain(i.opcode) && i.calls.is_empty()
+                })
         })
         .collect()
 }
