@@ -78,6 +78,10 @@ fn kinds(code: &str) -> &[&str] {
     }
 }
 
+/// Baselines that are proved equal to themselves by more than the same bits: a
+/// dilated input is padded by laws that need finite values.
+const NOT_EXACT: &[&str] = &["N06_negative_padding"];
+
 /// The baseline is proved equal to itself.
 fn own(dir: &Path) -> Result<(), Failed> {
     let case = BugCase::read(dir)?;
@@ -85,7 +89,8 @@ fn own(dir: &Path) -> Result<(), Failed> {
     let first = case.graphs.first().ok_or("no program to compare")?;
     let claim = Claim { assume: case.claim(first)?.assume, ..Claim::default() };
     let o = verify(&base, &base, &claim, &Options::default());
-    if o.verdict != Verdict::Proved || o.grade != Some(Grade::Exact) {
+    let listed = dir.file_name().is_some_and(|n| NOT_EXACT.iter().any(|x| n == *x));
+    if o.verdict != Verdict::Proved || (o.grade == Some(Grade::Exact)) == listed {
         return Err(format!("baseline against itself: {:?} {}", o.grade, why(&o)).into());
     }
     Ok(())

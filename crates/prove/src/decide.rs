@@ -191,7 +191,10 @@ impl Watcher for DistWatch<'_> {
         // Products of several matrices are associated differently (absorbed
         // projections): a dot of an unmatched dot is worth a search too.
         let deep = st.rules.finite && op == Opcode::Dot;
-        if !(reduction || deep || (ready && worth)) || vals[0].dt == Dt::BOOL {
+        // Sums that the baseline may compute as one: their parts are no values
+        // of it.
+        let apart = matches!(op, Opcode::Add | Opcode::Subtract) && st.may_join(&vals[0]);
+        if !(reduction || deep || apart || (ready && worth)) || vals[0].dt == Dt::BOOL {
             return;
         }
         let mut changed = false;

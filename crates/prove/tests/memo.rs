@@ -2,9 +2,9 @@
 //! equal, and no proof where one layer, one wire or one declared range is not.
 
 use scalify_claim::{Assume, Claim, Mesh};
-use scalify_ir::Module;
+use scalify_ir::{InstrId, Module};
 use scalify_prove::outcome::{Grade, Outcome, Verdict};
-use scalify_prove::{Memo, Options, verify};
+use scalify_prove::{Kept, Memo, Options, verify, verify_early};
 
 const LAYERS: usize = 9;
 
@@ -27,7 +27,11 @@ struct Stack {
 
 impl Stack {
     fn new(dist: bool) -> Self {
-        let all: Vec<usize> = (0..LAYERS).collect();
+        Stack::of(dist, LAYERS)
+    }
+
+    fn of(dist: bool, layers: usize) -> Self {
+        let all: Vec<usize> = (0..layers).collect();
         Stack {
             dist,
             devices: 2,
@@ -49,7 +53,8 @@ impl Stack {
         let devices = if self.dist { self.devices } else { 1 };
         let mut params = String::from(" x0 = f32[4,8] parameter(0)\n");
         let mut layers = String::new();
-        for k in 0..LAYERS {
+        let count = self.weight.len();
+        for k in 0..count {
             let p = 4 * k + 1;
             params += &format!(
                 " w{k} = f32[8,{wide}] parameter({p})\n u{k} = f32[8,{wide}] parameter({})\n v{k} = f32[{wide},8] parameter({})\n i{k} = s32[] parameter({})\n",
@@ -58,7 +63,7 @@ impl Stack {
                 p + 3
             );
         }
-        for k in 0..LAYERS {
+        for k in 0..count {
             let sum = if self.dist {
                 "r@ = f32[4,8] all-reduce(d@), channel_id=@@, replica_groups=&, use_global_device_ids=true, to_apply=add"
             } else {
@@ -96,7 +101,7 @@ impl Stack {
                 .replace("x>", &format!("x{}", k + 1));
         }
         let shown: Vec<String> = self.shown.iter().map(|k| format!("t{k}")).collect();
-        let types = vec![format!("f32[4,{wide}]"); LAYERS].join(", ");
+        let types = vec![format!("f32[4,{wide}]"); count].join(", ");
         let text = format!(
             "HloModule m, num_partitions={devices}
 
@@ -107,7 +112,7 @@ add {{
 }}
 
 ENTRY main {{
-{params}{layers} ROOT out = (f32[4,8], {types}) tuple(x{LAYERS}, {})
+{params}{layers} ROOT out = (f32[4,8], {types}) tuple(x{count}, {})
 }}
 ",
             shown.join(", ")
@@ -117,8 +122,12 @@ ENTRY main {{
 }
 
 fn claim() -> Claim {
+    claim_of(LAYERS)
+}
+
+fn claim_of(layers: usize) -> Claim {
     let mut c = Claim { mesh: Mesh::parse("tp=2").ok(), ..Claim::default() };
-    for k in 0..LAYERS {
+    for k in 0..layers {
         c.add_input(&format!("w{k}=P(None, 'tp')")).unwrap();
         c.add_input(&format!("u{k}=P(None, 'tp')")).unwrap();
         c.add_input(&format!("v{k}=P('tp', None)")).unwrap();
@@ -549,4 +558,59 @@ fn random_stacks_have_one_answer() {
     }
     // Both kinds of pairs, many of each.
     assert!(by_lemmas > 80 && open > 80, "{by_lemmas} by lemmas, {open} not proved");
+}
+
+/// Layers of which both programs have more than 10,000 instructions.
+const DEEP: usize = 320;
+
+#[test]
+fn an_odd_layer_of_a_deep_stack_is_found_by_lemmas() {
+    let base = Stack::of(false, DEEP).module();
+    let right = Stack::of(true, DEEP);
+    // A layer that is not like the others, and right: lemmas go on behind it.
+    let odd = Stack::of(true, DEEP).edit(
+        Some(200),
+        "m@ = f32[4,6] multiply(t@, g@)",
+        "n2@ = f32[4,6] negate(t@)\n n3@ = f32[4,6] negate(g@)\n m@ = f32[4,6] multiply(n2@, n3@)",
+    );
+    let c = claim_of(DEEP);
+    for dist in [right.module(), odd.module()] {
+        let o = decide(&base, &dist, &c, Memo::Auto);
+        assert_eq!(o.verdict, Verdict::Proved, "{:?}", o.frontier);
+        assert!(o.stats.lemmas > 0);
+    }
+    // Without its sum: the values before it are known, those behind are not.
+    let wrong = Stack::of(true, DEEP)
+        .edit(
+            Some(200),
+            "r@ = f32[4,8] all-reduce(d@), channel_id=@@, replica_groups=&, use_global_device_ids=true, to_apply=add",
+            "r@ = f32[4,8] copy(d@)",
+        )
+        .module();
+    let early = |o: Outcome, kept: &mut Kept<'_>| {
+        let sum = |k: usize| {
+            let name = format!("x{k}");
+            let at = (0..wrong.instrs.len() as u32).map(InstrId);
+            at.into_iter().find(|&i| wrong.name_of(i) == name)
+        };
+        let block = |kept: &mut Kept<'_>, k: usize| sum(k).and_then(|x| kept.block_of(x));
+        let before: Vec<bool> = (100..=200).map(|k| block(kept, k).is_some()).collect();
+        let behind: Vec<bool> = (201..DEEP).map(|k| block(kept, k).is_some()).collect();
+        Some((o, before, behind))
+    };
+    let all = |o: Outcome, _: &mut Kept<'_>| (o, Vec::new(), Vec::new());
+    let o = verify_early(&base, &wrong, &c, &Options::default(), early, all);
+    let (o, before, behind) = o.unwrap();
+    assert_eq!(o.verdict, Verdict::Unknown);
+    assert_eq!(o.frontier[0].code, "missing-all-reduce");
+    assert!(wrong.name_of(o.frontier[0].instr).starts_with("d200"));
+    assert!(before.len() == 101 && before.iter().all(|&x| x), "{before:?}");
+    assert!(!behind.is_empty() && behind.iter().all(|&x| !x), "{behind:?}");
+    // Output 0 is the last layer's, output k + 1 what layer k multiplies.
+    for x in &o.outputs {
+        let proved = x.index != 0 && x.index <= 201;
+        assert_eq!(x.verdict == Verdict::Proved, proved, "{}", x.index);
+    }
+    assert_eq!(o.frontier[0].reaches.first(), Some(&0));
+    assert!(o.frontier[0].reaches[1..].iter().all(|&k| k > 201));
 }

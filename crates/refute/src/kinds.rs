@@ -191,7 +191,12 @@ impl Context<'_> {
         for &s in sites {
             let through = |u: InstrId| {
                 let op = self.m.instr(u).opcode;
-                self.linear(u) || matches!(op, Opcode::Reduce | Opcode::Select | Opcode::Maximum)
+                // Several of the sums, added up.
+                let added =
+                    op == Opcode::Add && self.m.instr(u).operands.iter().all(|o| sites.contains(o));
+                self.linear(u)
+                    || added
+                    || matches!(op, Opcode::Reduce | Opcode::Select | Opcode::Maximum)
             };
             let (_, ends) = self.reach(s, through);
             let quotients = ends.iter().filter(|e| self.m.instr(e.0).opcode == Opcode::Divide);

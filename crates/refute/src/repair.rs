@@ -336,11 +336,29 @@ fn take(
                 frames: frames(dist, at),
                 operands: dist.instr(at).operands.iter().map(|&o| (o, None)).collect(),
                 counterpart: None,
-                reaches: (0..outcome.outputs.len()).collect(),
+                reaches: reached(outcome, dist, at),
             };
             (false, item)
         }
     }
+}
+
+/// Outputs without a proof that are computed from an instruction; all of them,
+/// where the entry does not tell.
+fn reached(outcome: &Outcome, dist: &Module, at: InstrId) -> Vec<usize> {
+    let entry = &dist.entry_comp().instrs;
+    let mut hit = vec![false; dist.instrs.len()];
+    hit[at.0 as usize] = true;
+    // Instructions of a computation come after their operands.
+    for &x in entry {
+        hit[x.0 as usize] |= dist.instr(x).operands.iter().any(|o| hit[o.0 as usize]);
+    }
+    let open = outcome.outputs.iter().filter(|o| o.verdict != Verdict::Proved);
+    let (yes, no): (Vec<_>, Vec<_>) = open.partition(|o| hit[o.dist.0 as usize]);
+    let list = if entry.contains(&at) && !yes.is_empty() { yes } else { [yes, no].concat() };
+    let mut list: Vec<usize> = list.iter().map(|o| o.index).collect();
+    list.sort_unstable();
+    list
 }
 
 /// Puts what was observed first on the frontier.

@@ -235,6 +235,14 @@ impl Store {
         self.add(dt, &out)
     }
 
+    /// True of an addition of a few terms of which two or more are products or
+    /// sums of products.
+    pub fn may_join(&self, v: &Val) -> bool {
+        let c = self.class(v.r.class);
+        let product = |a: &&Arg| matches!(self.class(a.r.class).op, Op::Sum | Op::Prod);
+        c.op == Op::Add && c.args.len() <= 4 && c.args.iter().filter(product).count() > 1
+    }
+
     /// Terms `i` and `j` of an addition as one: `x w + y w = (x + y) w`, and
     /// the same under sums, in each order of the axes that fits. Axes that only
     /// one of them is summed over are summed in what is its own.
