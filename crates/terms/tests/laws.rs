@@ -303,7 +303,7 @@ fn num(r: &mut Rng, s: &mut Scope, depth: u32) -> Num {
         20 => {
             // Products that share a factor, as they are or summed.
             let n = r.between(1, 3);
-            let mut term = |r: &mut Rng, s: &mut Scope, b: Axis, shared: &Index| {
+            let term = |r: &mut Rng, s: &mut Scope, b: Axis, shared: &Index| {
                 s.live.push(b);
                 let own = num(r, s, d.min(1));
                 s.live.pop();
