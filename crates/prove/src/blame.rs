@@ -448,6 +448,23 @@ impl Blamer<'_> {
         format!("%{}", self.base.name_of(self.a.base[r as usize].instr))
     }
 
+    /// What a record holds of a baseline value, elsewhere than it should be.
+    fn displaced(&self, rec: u32, b: u32) -> String {
+        let count = |m: &Module, i: InstrId| -> Option<i64> {
+            m.array(i)?.dims.iter().try_fold(1i64, |n, &d| n.checked_mul(d))
+        };
+        let own = self.a.dist.get(rec as usize).and_then(|r| count(self.dist, r.instr));
+        let all = count(self.base, self.a.base[b as usize].instr);
+        let devices = self.a.dev.count.max(1);
+        let few = own.zip(all).is_some_and(|(x, n)| x.saturating_mul(devices) < n);
+        let of = self.base_name(b);
+        if few {
+            format!("holds some of the elements of the baseline's {of}, on all devices together")
+        } else {
+            format!("holds the elements of the baseline's {of} in another order")
+        }
+    }
+
     /// Walks up from a displaced value along movements of the same elements
     /// to the first value that is displaced.
     fn trace_displaced(&mut self, r: u32) -> u32 {
@@ -749,10 +766,7 @@ impl Blamer<'_> {
                 return Fault {
                     rec,
                     code: "wrong-layout",
-                    reason: format!(
-                        "holds the elements of the baseline's {} in another order",
-                        self.base_name(b)
-                    ),
+                    reason: self.displaced(rec, b),
                     expected: Some("a block of it, in whole tiles along the mesh axes".to_owned()),
                     counterpart: Some(b),
                 };
@@ -802,9 +816,9 @@ impl Blamer<'_> {
                     rec,
                     code: "wrong-layout",
                     reason: format!(
-                        "{} holds the elements of the baseline's {} in another order, and {} uses it",
+                        "{} {}, and {} uses it",
                         self.name(rec),
-                        self.base_name(*b),
+                        self.displaced(rec, *b),
                         self.name(r)
                     ),
                     expected: None,

@@ -191,9 +191,13 @@ impl Watcher for DistWatch<'_> {
         // Products of several matrices are associated differently (absorbed
         // projections): a dot of an unmatched dot is worth a search too.
         let deep = st.rules.finite && op == Opcode::Dot;
-        // Sums that the baseline may compute as one: their parts are no values
-        // of it.
-        let apart = matches!(op, Opcode::Add | Opcode::Subtract) && st.may_join(&vals[0]);
+        // Sums that the baseline may compute as one, or term by term: their
+        // operands are no values of it.
+        let apart = match op {
+            Opcode::Add | Opcode::Subtract => st.may_join(&vals[0]),
+            Opcode::Reduce | Opcode::Dot => st.may_split(&vals[0]),
+            _ => false,
+        };
         if !(reduction || deep || apart || (ready && worth)) || vals[0].dt == Dt::BOOL {
             return;
         }

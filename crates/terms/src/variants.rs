@@ -243,6 +243,16 @@ impl Store {
         c.op == Op::Add && c.args.len() <= 4 && c.args.iter().filter(product).count() > 1
     }
 
+    /// True of a sum with a factor that is an addition of a few terms.
+    pub fn may_split(&self, v: &Val) -> bool {
+        let c = self.class(v.r.class);
+        let few = |a: &Arg| {
+            let c = self.class(a.r.class);
+            a.pow == 1 && c.op == Op::Add && c.args.len() <= 4
+        };
+        c.op == Op::Sum && c.args.iter().any(few)
+    }
+
     /// Terms `i` and `j` of an addition as one: `x w + y w = (x + y) w`, and
     /// the same under sums, in each order of the axes that fits. Axes that only
     /// one of them is summed over are summed in what is its own.

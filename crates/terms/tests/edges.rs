@@ -1073,6 +1073,15 @@ fn terms_that_share_factors_have_a_joined_variant() {
         let apart = t.add(&[first.clone(), second]);
         assert!(!hit(&mut t, &apart, &want));
     }
+    // Without a factor in common: sums over the same axes.
+    let (e, f) = (t.axis(4), t.axis(4));
+    let (x1, y1) = (t.x(0, &[i, e]), t.x(1, &[i, e]));
+    let both = t.add(&[x1, y1]);
+    let want = t.st.sum(F, &both, &[e]).unwrap();
+    let (x1, y1) = (t.x(0, &[i, e]), t.x(1, &[i, f]));
+    let (p, q) = (t.st.sum(F, &x1, &[e]).unwrap(), t.st.sum(F, &y1, &[f]).unwrap());
+    let apart = t.add(&[p, q]);
+    assert!(hit(&mut t, &apart, &want), "{} {}", t.st.show(&apart, 5), t.st.show(&want, 5));
     // Axes that one of them alone is summed over: x w + x (u v).
     let (k, r) = (t.axis(4), t.axis(2));
     let (x, w) = (t.x(0, &[i, k]), t.x(2, &[k]));
