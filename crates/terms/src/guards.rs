@@ -77,6 +77,11 @@ impl Store {
         let own = c.nfree as usize;
         let (total, lens) = (c.sizes[own], c.bound.clone());
         let at = v.r.m[own];
+        // Outside pieces are 0, whatever is put where the guard fails.
+        let (low, high) = self.lins.range(at);
+        if fill.coef != Coef::ZERO && (low < 0 || high >= total) {
+            return Some(None);
+        }
         // Not negative in `from..to`.
         let plus = self.lins.combine(&[(1, l), (-1, at)])?;
         let minus = self.lins.combine(&[(1, l), (1, at)])?;

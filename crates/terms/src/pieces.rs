@@ -109,7 +109,8 @@ impl Store {
                     let (args, axes) = self.open(&r.val.r)?;
                     let total: i64 = lens.iter().sum();
                     // Pieces are 0 before the first and after the last.
-                    let none = Val { dt: r.val.dt, ..self.zero(r.val.dt) };
+                    let dt = r.val.dt;
+                    let none = if dt == Dt::INT { self.int(0) } else { self.zero(dt) };
                     let zeros = |len: i64| Run { len, val: none.clone(), axis: None };
                     if lo < 0 {
                         self.push_run(zeros(len.min(-lo)), flat)?;

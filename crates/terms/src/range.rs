@@ -211,8 +211,13 @@ impl Store {
                 Some((out.0.min(0).checked_mul(n)?, out.1.max(0).checked_mul(n)?))
             }
             Op::Pcs => {
+                let c = self.class(v.r.class);
+                let own = c.nfree as usize;
+                let (low, high) = self.lins.range(v.r.m[own]);
+                // Outside pieces are 0.
+                let outside = low < 0 || high >= c.sizes[own];
                 let (a, _) = self.open(&v.r)?;
-                let mut out: Option<(i128, i128)> = None;
+                let mut out: Option<(i128, i128)> = outside.then_some((0, 0));
                 for t in &a {
                     let x = self.val_of(t);
                     let r = self.range_at(&x, depth - 1)?;

@@ -983,6 +983,27 @@ fn pieces_are_zero_outside_wherever_they_go() {
 }
 
 #[test]
+fn pieces_read_outside_are_not_what_a_selection_puts_there() {
+    // e >= 0 ? pieces(e) : -inf, where e may be negative and pieces(e) is 0.
+    let mut t = T::new(ALL);
+    let a = t.axis(6);
+    let l = t.lin(-2, &[(1, a)]);
+    let p = two_runs(&mut t, l);
+    let e = t.iota(-2, &[(1, a)]);
+    let ok = t.st.ge0(&e).unwrap();
+    let inf = t.st.special(F, scalify_terms::arith::NEG_INF);
+    let v = t.st.select(F, &ok, &p, &inf).unwrap();
+    assert_ne!(v, p);
+    // Inside it is a run of them.
+    let b = t.axis(4);
+    let p = two_runs(&mut t, Lins::plain(b));
+    let e = t.iota(-1, &[(1, b)]);
+    let ok = t.st.ge0(&e).unwrap();
+    let v = t.st.select(F, &ok, &p, &inf).unwrap();
+    assert!(t.st.show(&v, 3).starts_with("concat"), "{}", t.st.show(&v, 3));
+}
+
+#[test]
 fn a_selection_takes_its_predicate_for_true() {
     for rules in [EXACT, REALS, ALL] {
         let mut t = T::new(rules);
