@@ -573,7 +573,8 @@ fn an_odd_layer_of_a_deep_stack_is_found_by_lemmas() {
         "m@ = f32[4,6] multiply(t@, g@)",
         "n2@ = f32[4,6] negate(t@)\n n3@ = f32[4,6] negate(g@)\n m@ = f32[4,6] multiply(n2@, n3@)",
     );
-    let c = claim_of(DEEP);
+    let mut c = claim_of(DEEP);
+    c.add_assume("#4 in [0, 3]").unwrap();
     for dist in [right.module(), odd.module()] {
         let o = decide(&base, &dist, &c, Memo::Auto);
         assert_eq!(o.verdict, Verdict::Proved, "{:?}", o.frontier);
@@ -613,4 +614,8 @@ fn an_odd_layer_of_a_deep_stack_is_found_by_lemmas() {
     }
     assert_eq!(o.frontier[0].reaches.first(), Some(&0));
     assert!(o.frontier[0].reaches[1..].iter().all(|&k| k > 201));
+    // What the outputs shown as proved rest on is listed.
+    let whole = decide(&base, &right.module(), &c, Memo::Auto);
+    assert!(!whole.assumptions.is_empty());
+    assert_eq!(o.assumptions, whole.assumptions);
 }

@@ -152,8 +152,8 @@ fn beyond(
     let mut d = Decision::of(outcome);
     let proved = d.outcome.verdict == Verdict::Proved;
     // Assumptions that no input meets prove anything: such a proof is tried on
-    // a few inputs, where that is cheap.
-    let doubted = proved && d.outcome.grade == Some(Grade::UnderAssumptions) && plan.refute;
+    // a few inputs, where that is cheap, whether or not refutations are wanted.
+    let doubted = proved && d.outcome.grade == Some(Grade::UnderAssumptions);
     if !(plan.refute && !proved || plan.cross_check && proved || doubted) {
         return d;
     }
@@ -196,6 +196,16 @@ fn beyond(
         }
     };
     match refuter.search() {
+        Search::Differ(_) if doubted && !plan.refute => {
+            d.outcome.verdict = Verdict::Unknown;
+            d.outcome.grade = None;
+            d.outcome.notes.push(
+                "equal under the listed assumptions, but there are inputs that do not meet them although the baseline's values are finite, and on these the outputs differ; no counterexample was asked for".to_owned(),
+            );
+            for o in &mut d.outcome.outputs {
+                o.verdict = Verdict::Unknown;
+            }
+        }
         Search::Differ(c) if doubted => {
             d.outcome.verdict = Verdict::Refuted;
             d.outcome.grade = None;

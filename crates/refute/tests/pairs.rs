@@ -402,6 +402,17 @@ fn an_assumption_that_no_input_meets_proves_nothing() {
     let d = decision(&softmax("max", "-inf"), &softmax("add", "0"), &c);
     assert_eq!(d.outcome.verdict, Verdict::Refuted);
     assert!(!d.counterexample.expect("inputs").outputs[0].actual.is_finite());
+    // Without a refuter it proves nothing either.
+    let none = Plan { refute: false, ..Plan::default() };
+    let o = scalify_prove::Options::default();
+    let d = decide(&softmax("max", "-inf"), &softmax("add", "0"), &c, &o, &none);
+    assert_eq!(d.outcome.verdict, Verdict::Unknown);
+    assert!(d.counterexample.is_none() && d.outcome.grade.is_none());
+    assert!(d.outcome.outputs.iter().all(|o| o.verdict == Verdict::Unknown));
+    assert!(d.outcome.notes.iter().any(|n| n.contains("do not meet")));
+    let right = softmax("max", "-inf");
+    let d = decide(&right, &right, &c, &o, &none);
+    assert_eq!(d.outcome.verdict, Verdict::Proved);
     // Shifted by another maximum: proved, and it stays.
     let d = decision(&softmax("max", "-inf"), &softmax("max", "-1e30"), &c);
     assert_ne!(d.outcome.verdict, Verdict::Refuted);
@@ -444,6 +455,9 @@ fn nan_on_every_input_proves_nothing() {
         let d = decision(base, dist, &c);
         assert_ne!(d.outcome.verdict, Verdict::Proved, "{:?}", d.outcome.assumptions);
         assert!(d.outcome.outputs.iter().all(|o| o.verdict != Verdict::Proved));
+        let none = Plan { refute: false, ..Plan::default() };
+        let d = decide(base, dist, &c, &scalify_prove::Options::default(), &none);
+        assert_eq!(d.outcome.verdict, Verdict::Unknown);
     }
     // A number from the distributed program is no counterexample to NaN.
     assert_eq!(decision(&wrong, &right, &c).outcome.verdict, Verdict::Unknown);

@@ -43,7 +43,12 @@ impl Store {
             return Some(None);
         }
         let (own, lens) = (c.nfree as usize, c.bound.clone());
-        if x.r.m[own] != Lins::plain(j) || x.r.m[..own].iter().any(|&l| self.lins.mentions(l, j)) {
+        // What is read outside of pieces is 0, which is more than they end with.
+        let total: i64 = lens.iter().sum();
+        if self.lins.size(j) != total
+            || x.r.m[own] != Lins::plain(j)
+            || x.r.m[..own].iter().any(|&l| self.lins.mentions(l, j))
+        {
             return Some(None);
         }
         let sign = self.coefs.sign(x.coef);

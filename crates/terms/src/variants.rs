@@ -204,10 +204,9 @@ impl Store {
         let is_sum = self.class(v.r.class).op == Op::Sum;
         let (args, bound) = self.open(&v.r)?;
         let (terms, _) = self.open(&args[i].r)?;
-        // A sum of selections selects nothing: 0 * inf is NaN.
-        if terms.iter().any(|t| self.selects(&t.r))
-            && (0..args.len()).any(|k| k != i && self.may_be_infinite(&args[k].r))
-        {
+        // 0 * inf is NaN: what is 0 as a whole may have terms that are not, and
+        // the other way round.
+        if dt != Dt::INT && (0..args.len()).any(|k| k != i && self.may_be_infinite(&args[k].r)) {
             return None;
         }
         let mut out: SmallVec<[Val; 8]> = SmallVec::new();
@@ -301,8 +300,10 @@ impl Store {
                     None => own.push(a.clone()),
                 }
             }
-            // A sum of selections selects nothing: 0 * inf is NaN.
-            let selects = own.iter().chain(&theirs).any(|a| self.selects(&a.r));
+            // A sum of selections selects nothing, and what adds up to 0 has
+            // terms that are not: 0 * inf is NaN.
+            let selects = own.iter().chain(&theirs).any(|a| self.selects(&a.r))
+                || dt != Dt::INT && rest.iter().any(|a| self.may_be_infinite(&a.r));
             let apart = more.iter().any(|&x| rest.iter().any(|a| self.ref_mentions(&a.r, x)));
             if selects || apart || rest.is_empty() && !plain {
                 continue;

@@ -845,6 +845,16 @@ fn the_tail_of_an_argmax_goes() {
         let n = if short { total - 2 } else { total };
         assert!(text.contains(&format!("argmax:{n}<")), "{runs:?} {coef}: {text}");
     }
+    // Read beyond their end pieces are 0, which may be more than all before.
+    let mut s = Store::new(ALL);
+    let (a, b, j) = (s.lins.local(2), s.lins.local(2), s.lins.local(5));
+    let val = s.param(0, F, &[2], &[Lins::plain(a)]);
+    let low = s.special(F, scalify_terms::arith::NEG_INF);
+    let runs = [Run { len: 2, val, axis: Some(a) }, Run { len: 2, val: low, axis: Some(b) }];
+    let p = s.pieces(F, &runs, Lins::plain(j)).unwrap();
+    let v = s.argmax(&p, j).unwrap();
+    let text = s.show(&v, 2);
+    assert!(text.contains("argmax:5<"), "{text}");
 }
 
 #[test]
@@ -1127,4 +1137,23 @@ fn terms_that_share_factors_have_a_joined_variant() {
     let sum = t.add(&[g, h]);
     let joined = t.mul(&[sum, x]);
     assert!(!hit(&mut t, &apart, &joined));
+    // Neither joined nor split where the common factor may be infinite: of
+    // 1 * inf - 1 * inf and (1 - 1) * inf one may be a number for other values.
+    for far in [false, true] {
+        let mut t = T::new(REALS);
+        let nature = scalify_terms::Nature { infinite: far, masked: far };
+        t.st.set_param_nature(2, nature);
+        let (a, b, c) = (t.axis(4), t.axis(4), t.axis(4));
+        let (x, y) = (t.x(0, &[a]), t.x(1, &[a]));
+        let w = t.x(2, &[a]);
+        let both = t.add(&[x, y]);
+        let whole = t.st.dot(F, &both, &w, &[a]).unwrap();
+        let (x, w) = (t.x(0, &[b]), t.x(2, &[b]));
+        let first = t.st.dot(F, &x, &w, &[b]).unwrap();
+        let (y, w) = (t.x(1, &[c]), t.x(2, &[c]));
+        let second = t.st.dot(F, &y, &w, &[c]).unwrap();
+        let apart = t.add(&[first, second]);
+        assert_eq!(hit(&mut t, &apart, &whole), !far);
+        assert_eq!(hit(&mut t, &whole, &apart), !far);
+    }
 }

@@ -339,10 +339,10 @@ fn by_laws(
     }
     let ok = hold(&mut a, &cut, &groups, &at);
     if decide::proved(&a) && ok.iter().all(|&x| x) {
-        return Some(Answer::Proved(outcome(t, claim, &a, (b, d), &groups, &at, outputs)));
+        return Some(Answer::Proved(outcome(t, claim, &mut a, (b, d), &groups, &at, outputs)));
     }
     let (lemmas, cuts) = ((&groups[..], &at[..], &ok[..]), (&pairs, &*places));
-    open::open(t, &mut a, (&inner, &part), (b, d), cuts, lemmas, outputs).map(Answer::Open)
+    open::open(t, claim, &mut a, (&inner, &part), (b, d), cuts, lemmas, outputs).map(Answer::Open)
 }
 
 /// Of each result of the lemmas' pair: whether it is proved, and what laws may
@@ -435,16 +435,13 @@ fn outputs(
     Some(out)
 }
 
-/// What the proof of the lemmas says of the whole programs.
-fn outcome(
+/// What the lemmas' proof assumes, of the whole programs.
+fn assumed(
     t: &Task<'_, '_>,
     claim: &Claim,
     a: &Attempt,
     (b, d): (&Program<'_, '_>, &Program<'_, '_>),
-    groups: &[Group],
-    at: &[usize],
-    outputs: &[Output],
-) -> Outcome {
+) -> Vec<Assumption> {
     let mut assumptions = conclude::assumptions(a, t.p, &b.m, &d.m);
     for x in &mut assumptions {
         x.at = x.at.map(|(side, i)| match side {
@@ -453,12 +450,27 @@ fn outcome(
         });
     }
     assumptions.extend(conclude::declared(t.p, claim));
-    let mut results = Vec::new();
+    assumptions
+}
+
+/// Outputs of the whole programs as their lemmas show them, and the layouts
+/// that were assumed for them. `proved`: whether result `k` of a group holds,
+/// with all that it is computed from.
+fn results(
+    t: &Task<'_, '_>,
+    a: &mut Attempt,
+    (b, d): (&Program<'_, '_>, &Program<'_, '_>),
+    (groups, at): (&[Group], &[usize]),
+    outputs: &[Output],
+    proved: impl Fn(&Group, usize) -> bool,
+) -> (Vec<OutputResult>, Vec<Assumption>) {
+    let (mut results, mut assumptions) = (Vec::new(), Vec::new());
     for g in groups {
         for (k, target) in g.targets.iter().enumerate() {
             let How::Output(n, _) = target.how else { continue };
             let n = n as usize;
-            let check = at[g.like].checked_add(k).and_then(|k| a.outputs.get(k));
+            let ok = proved(g, k);
+            let check = at[g.like].checked_add(k).and_then(|k| a.outputs.get(k)).filter(|_| ok);
             let placement = check.and_then(|c| c.placement.clone());
             if check.is_some_and(|c| c.assumed.is_some()) {
                 // The sentence of this output, not of the lemma's.
@@ -476,13 +488,29 @@ fn outcome(
                 name: conclude::output_name(t.dist, n, outputs.len()),
                 base: bi,
                 dist: d.flow.outputs[n].instr,
-                verdict: Verdict::Proved,
-                relation: relate::output(a, t.base, n, bi, shown.as_ref()),
-                reason: None,
+                verdict: if ok { Verdict::Proved } else { Verdict::Unknown },
+                relation: if ok { relate::output(a, t.base, n, bi, shown.as_ref()) } else { None },
+                reason: (!ok).then(|| crate::outputs::UNRELATED.to_owned()),
             });
         }
     }
     results.sort_by_key(|o| o.index);
+    (results, assumptions)
+}
+
+/// What the proof of the lemmas says of the whole programs.
+fn outcome(
+    t: &Task<'_, '_>,
+    claim: &Claim,
+    a: &mut Attempt,
+    (b, d): (&Program<'_, '_>, &Program<'_, '_>),
+    groups: &[Group],
+    at: &[usize],
+    outputs: &[Output],
+) -> Outcome {
+    let mut assumptions = assumed(t, claim, a, (b, d));
+    let (results, layouts) = results(t, a, (b, d), (groups, at), outputs, |_, _| true);
+    assumptions.extend(layouts);
     let grade = if a.is_exact() {
         Grade::Exact
     } else {

@@ -11,7 +11,6 @@ use super::{Output, Places, Task};
 use crate::conclude;
 use crate::decide::Attempt;
 use crate::outcome::*;
-use crate::outputs::UNRELATED;
 use rustc_hash::FxHashMap;
 use scalify_claim::{Claim, Placement};
 use scalify_ir::InstrId;
@@ -36,6 +35,7 @@ pub(crate) struct Open {
 /// group that is the first of its kind, its first result.
 pub(super) fn open(
     t: &Task<'_, '_>,
+    claim: &Claim,
     a: &mut Attempt,
     inner: (&Claim, &crate::problem::Problem),
     (b, d): (&Program<'_, '_>, &Program<'_, '_>),
@@ -63,38 +63,26 @@ pub(super) fn open(
         let given = |&o: &u32| sound[o as usize] && (lemma[o as usize] || !pairs.contains_key(&o));
         sound[n] = df.nodes[n].operands.iter().all(given);
     }
-    let (claim, part) = inner;
-    let shown = conclude::outcome(a, None, &b.m, &d.m, claim, part, t.options, t.start, true);
+    let shown = conclude::outcome(a, None, &b.m, &d.m, inner.0, inner.1, t.options, t.start, true);
     let mut frontier = shown.frontier;
     for f in &mut frontier {
         f.reaches = d.node(f.instr).map_or_else(Vec::new, |n| reached(df, n));
         whole(f, b, d);
     }
-    let mut results = Vec::with_capacity(outputs.len());
-    for g in groups {
-        for (k, target) in g.targets.iter().enumerate() {
-            let How::Output(n, _) = target.how else { continue };
-            let n = n as usize;
-            let proved = holds(g, k) && sound[target.dist as usize];
-            results.push(OutputResult {
-                index: n,
-                name: conclude::output_name(t.dist, n, outputs.len()),
-                base: bf.outputs[n].instr,
-                dist: df.outputs[n].instr,
-                verdict: if proved { Verdict::Proved } else { Verdict::Unknown },
-                relation: None,
-                reason: (!proved).then(|| UNRELATED.to_owned()),
-            });
-        }
+    let proved = |g: &Group, k: usize| holds(g, k) && sound[g.targets[k].dist as usize];
+    let (results, layouts) = super::results(t, a, (b, d), (groups, at), outputs, proved);
+    let mut assumptions = Vec::new();
+    if results.iter().any(|r| r.verdict == Verdict::Proved) {
+        assumptions = super::assumed(t, claim, a, (b, d));
+        assumptions.extend(layouts);
     }
-    results.sort_by_key(|o| o.index);
     Some(Open {
         outcome: Outcome {
             outputs: results,
             frontier,
             mesh: t.p.mesh.clone(),
             notes: t.p.notes.clone(),
-            assumptions: Vec::new(),
+            assumptions,
             stats: Stats {
                 base_instructions: bf.nodes.len(),
                 dist_instructions: df.nodes.len(),
