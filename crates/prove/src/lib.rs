@@ -21,6 +21,7 @@ pub mod outputs;
 pub mod probe;
 pub mod problem;
 pub mod relate;
+mod sections;
 pub mod tv;
 
 pub use kept::Kept;

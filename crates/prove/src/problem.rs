@@ -1,5 +1,6 @@
 //! What is to be proved: devices, pairing of inputs, placements.
 
+use crate::sections::Sections;
 use rustc_hash::FxHashMap;
 use scalify_claim::{Claim, Mesh, Placement, Selector};
 use scalify_ir::{ArrayShape, Attrs, InstrId, Module, Opcode, Shape};
@@ -452,6 +453,7 @@ fn place(p: &mut Problem, base: &Module, dist: &Module, claim: &Claim) {
         .clone()
         .map(|m| scalify_claim::PlacementCache::new(scalify_claim::NamedMesh::plain(m)));
     let mut inferred = 0;
+    let mut sections: Option<Sections<'_>> = None;
     for k in 0..p.pairs.len() {
         let Some(b) = p.pairs[k].base else { continue };
         let d = &p.dist_inputs[p.pairs[k].dist].clone();
@@ -521,7 +523,9 @@ fn place(p: &mut Problem, base: &Module, dist: &Module, claim: &Claim) {
             }
         }
         if found.is_none() {
-            found = sectioned(base, dist, p, k, &g.dims, &l.dims);
+            found = sections
+                .get_or_insert_with(|| Sections::new(base, dist))
+                .placement(p, k, &g.dims, &l.dims);
             if let Some(q) = &found {
                 p.pairs[k].inferred = true;
                 let parts = q.dims.iter().enumerate().find(|d| !d.1.sections.is_empty());
@@ -707,115 +711,4 @@ fn assign(
         }
     }
     assign(axes, left, k + 1, pick, f)
-}
-
-/// Where an input is cut into sections along one dimension by the baseline
-/// (a fused weight: the product is sliced into queries, keys and values) and
-/// the distributed program cuts its share at the same fractions: the
-/// placement that splits each section.
-fn sectioned(
-    base: &Module,
-    dist: &Module,
-    p: &Problem,
-    k: usize,
-    global: &[i64],
-    local: &[i64],
-) -> Option<Placement> {
-    let plain = infer(&p.mesh, p.devices, global, local)?;
-    let split: Vec<usize> = (0..plain.dims.len()).filter(|&d| plain.dims[d].tiles > 1).collect();
-    let &[dim] = split.as_slice() else { return None };
-    let pair = &p.pairs[k];
-    let (b, d) = (p.base_inputs.get(pair.base?)?, p.dist_inputs.get(pair.dist)?);
-    let param = |m: &Module, l: &Leaf| -> Option<InstrId> {
-        let i = *m.entry_comp().params.get(l.param)?;
-        m.array(i).map(|_| i)
-    };
-    let tiles = i64::from(plain.dims[dim].tiles);
-    let whole = cuts(base, param(base, b)?, dim)?;
-    let part = cuts(dist, param(dist, d)?, dim)?;
-    if whole.len() < 3 || whole.iter().any(|c| c % tiles != 0) {
-        return None;
-    }
-    // A wrong slice may cut elsewhere; most cuts must agree.
-    let same = whole.iter().filter(|&c| part.contains(&(c / tiles))).count();
-    if same < 3 || same * 3 < whole.len() * 2 {
-        return None;
-    }
-    let sections: Vec<i64> = whole.windows(2).map(|w| w[1] - w[0]).collect();
-    let mut q = plain;
-    q.dims[dim].sections = sections.into();
-    Some(q)
-}
-
-/// Positions at which slices cut dimension `dim` of a value, also after
-/// operations that keep the dimension; with both ends, ascending. `None` if
-/// the walk is too long.
-fn cuts(m: &Module, from: InstrId, dim: usize) -> Option<Vec<i64>> {
-    let mut out = std::collections::BTreeSet::new();
-    let mut todo = vec![(from, dim)];
-    let mut seen = std::collections::HashSet::new();
-    out.extend([0, *m.array(from)?.dims.get(dim)?]);
-    while let Some((i, dim)) = todo.pop() {
-        if !seen.insert((i, dim)) {
-            continue;
-        }
-        if seen.len() > 256 {
-            return None;
-        }
-        for &u in &m.entry_comp().instrs {
-            let ins = m.instr(u);
-            if !ins.operands.contains(&i) {
-                continue;
-            }
-            let Some(a) = m.array(u) else { continue };
-            let same = m.array(i).is_some_and(|x| x.dims == a.dims);
-            match (ins.opcode, &ins.attrs) {
-                (Opcode::Slice, Attrs::Slice(s)) => {
-                    if let (Some(&a), Some(&b)) = (s.start.get(dim), s.limit.get(dim)) {
-                        out.extend([a, b]);
-                    }
-                }
-                (Opcode::Transpose, Attrs::Dims(d)) => {
-                    if let Some(at) = d.iter().position(|&x| x as usize == dim) {
-                        todo.push((u, at));
-                    }
-                }
-                (Opcode::Broadcast, Attrs::Dims(d)) => {
-                    if let Some(&at) = d.get(dim) {
-                        todo.push((u, at as usize));
-                    }
-                }
-                (Opcode::Dot, Attrs::Dot(d)) => {
-                    let (l, r) = (ins.operands[0] == i, ins.operands[1] == i);
-                    if l && r {
-                        continue;
-                    }
-                    let (batch, sum) = if l {
-                        (&d.lhs_batch, &d.lhs_contracting)
-                    } else {
-                        (&d.rhs_batch, &d.rhs_contracting)
-                    };
-                    let x = dim as i64;
-                    if batch.contains(&x) || sum.contains(&x) {
-                        continue;
-                    }
-                    let free = (0..x).filter(|y| !batch.contains(y) && !sum.contains(y)).count();
-                    let mut at = batch.len() + free;
-                    if r {
-                        let rank = m.array(ins.operands[0])?.dims.len();
-                        at += rank.checked_sub(d.lhs_batch.len() + d.lhs_contracting.len())?;
-                    }
-                    todo.push((u, at));
-                }
-                (Opcode::Copy | Opcode::CustomCall | Opcode::OptimizationBarrier, _) if same => {
-                    todo.push((u, dim));
-                }
-                (op, _) if same && (op.is_unary_elementwise() || op.is_binary_elementwise()) => {
-                    todo.push((u, dim));
-                }
-                _ => {}
-            }
-        }
-    }
-    Some(out.into_iter().collect())
 }
