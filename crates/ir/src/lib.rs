@@ -24,6 +24,7 @@ pub mod sharding;
 pub mod source;
 pub mod symbol;
 pub mod trips;
+pub mod users;
 pub mod validate;
 
 pub use absorb::Absorbed;
@@ -40,4 +41,5 @@ pub use shape::{ArrayShape, Layout, Shape, Tile};
 pub use sharding::{OpSharding, ShardingKind, TileAssignment};
 pub use source::{FileLocation, MetaId, OpMetadata, SourceTables, Span, StackFrame};
 pub use symbol::{Interner, Symbol};
+pub use users::Users;
 pub use validate::{Invalid, Severity, ValidateOptions, validate};

@@ -56,6 +56,11 @@ impl<'a> Kept<'a> {
         }
     }
 
+    /// What was verified, as it was set up.
+    pub fn problem(&self) -> &Problem {
+        &self.p
+    }
+
     /// How every distributed instruction stands to the baseline, in program
     /// order. Empty after [`Kept::proves`] and after lemmas.
     pub fn related(&mut self) -> Vec<Related> {
@@ -98,8 +103,8 @@ impl<'a> Kept<'a> {
     /// `dist` (other devices, mesh or inputs), or by exact laws alone, which
     /// only [`crate::verify`] knows to choose.
     pub fn proves(&mut self, dist: &Module, claim: &Claim, options: &Options<'_>) -> Option<Grade> {
-        let p = problem::setup(self.base, dist, claim);
         let a = self.attempt.take()?;
+        let p = problem::setup(self.base, dist, claim);
         if a.stop.is_some() || a.is_exact() || !p.errors.is_empty() || !p.lifts_alike(&self.p) {
             return None;
         }

@@ -5,25 +5,24 @@
 
 use crate::problem::{Leaf, Problem, infer};
 use scalify_claim::Placement;
-use scalify_ir::{Attrs, InstrId, Module, Opcode};
+use scalify_ir::{Attrs, InstrId, Module, Opcode, Users};
 
 /// Both programs, to look for where they cut their inputs.
 pub(crate) struct Sections<'a> {
-    base: Uses<'a>,
-    dist: Uses<'a>,
+    base: Side<'a>,
+    dist: Side<'a>,
 }
 
-/// Which instructions of the entry use a value.
-struct Uses<'a> {
+/// A program with the users of its values.
+struct Side<'a> {
     m: &'a Module,
-    /// Of each instruction: where its users start in `users`; one more.
-    first: Vec<u32>,
-    users: Vec<InstrId>,
+    users: Users,
 }
 
 impl<'a> Sections<'a> {
     pub(crate) fn new(base: &'a Module, dist: &'a Module) -> Self {
-        Sections { base: Uses::new(base), dist: Uses::new(dist) }
+        let side = |m| Side { m, users: Users::new(m) };
+        Sections { base: side(base), dist: side(dist) }
     }
 
     /// Where an input is cut into sections along one dimension by the baseline
@@ -65,40 +64,7 @@ impl<'a> Sections<'a> {
     }
 }
 
-impl<'a> Uses<'a> {
-    fn new(m: &'a Module) -> Self {
-        let entry = &m.entry_comp().instrs;
-        let mut first = vec![0u32; m.instrs.len() + 1];
-        // Each user once, also of a value that it takes twice.
-        let mut last = vec![u32::MAX; m.instrs.len()];
-        let mut each = |f: &mut dyn FnMut(usize, InstrId)| {
-            last.fill(u32::MAX);
-            for &u in entry {
-                for o in m.instr(u).operands.iter().map(|o| o.0 as usize) {
-                    if std::mem::replace(&mut last[o], u.0) != u.0 {
-                        f(o, u);
-                    }
-                }
-            }
-        };
-        each(&mut |o, _| first[o + 1] += 1);
-        for k in 1..first.len() {
-            first[k] += first[k - 1];
-        }
-        let mut next = first.clone();
-        let mut users = vec![InstrId(0); first[m.instrs.len()] as usize];
-        each(&mut |o, u| {
-            users[next[o] as usize] = u;
-            next[o] += 1;
-        });
-        Uses { m, first, users }
-    }
-
-    fn of(&self, i: InstrId) -> &[InstrId] {
-        let k = i.0 as usize;
-        &self.users[self.first[k] as usize..self.first[k + 1] as usize]
-    }
-
+impl Side<'_> {
     /// Positions at which slices cut dimension `dim` of a value, also after
     /// operations that keep the dimension; with both ends, ascending. `None` if
     /// the walk is too long.
@@ -115,7 +81,7 @@ impl<'a> Uses<'a> {
             if seen.len() > 256 {
                 return None;
             }
-            for &u in self.of(i) {
+            for &u in self.users.of(i) {
                 let ins = m.instr(u);
                 let Some(a) = m.array(u) else { continue };
                 let same = m.array(i).is_some_and(|x| x.dims == a.dims);

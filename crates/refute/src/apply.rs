@@ -254,7 +254,7 @@ impl Context<'_> {
             }
             Edit::Rotate { like } => {
                 let mut turned = vec![at];
-                for (u, turns) in self.later_uses(&m.comp(self.owner[at.0 as usize]).instrs, at) {
+                for (u, turns) in self.later_uses(at) {
                     while turned.len() <= turns {
                         let a = m.instr(*like).attrs.clone();
                         let last = *turned.last()?;

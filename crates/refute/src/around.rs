@@ -87,7 +87,7 @@ impl Context<'_> {
                 && self.m.shape(y).same(shape)
                 && !matches!(self.m.instr(y).opcode, Opcode::Constant | Opcode::Iota)
         };
-        let here = list.iter().position(|&x| x == o).unwrap_or(pos);
+        let here = self.position(o);
         let mut v: Vec<(usize, InstrId)> = list[start..end]
             .iter()
             .enumerate()
@@ -169,11 +169,6 @@ pub(crate) fn unused(m: &Module) -> Vec<InstrId> {
         .filter(|x| !read[x.0 as usize] && m.array(*x).is_some_and(|a| a.dtype.is_float()))
         .take(8)
         .collect()
-}
-
-pub(crate) fn dist_in(list: &[InstrId], a: InstrId, b: InstrId) -> usize {
-    let p = |x: InstrId| list.iter().position(|&y| y == x).unwrap_or(0);
-    p(a).abs_diff(p(b))
 }
 
 /// Permutations of up to four dimensions, the identity left out.

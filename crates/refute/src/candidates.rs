@@ -4,7 +4,7 @@
 //! operand, an offset); whether it mends anything is for [`crate::repair`] to
 //! find out.
 
-use crate::around::{dist_in, moves, permutations, unused};
+use crate::around::{moves, permutations, unused};
 use crate::edit::{groups, number};
 use crate::graft::Aligned;
 use crate::joined::placings;
@@ -12,7 +12,7 @@ use crate::joined::placings;
 use crate::masks::padded;
 use crate::varies::varies;
 use scalify_ir::attrs::{CollectiveAttrs, Comparison};
-use scalify_ir::{Attrs, CompId, DType, InstrId, Module, Opcode};
+use scalify_ir::{Attrs, CompId, DType, InstrId, Module, Opcode, Users};
 use scalify_prove::problem::Problem;
 
 /// One edit.
@@ -125,6 +125,10 @@ pub struct Context<'a> {
     pub m: &'a Module,
     /// Computation of each instruction.
     pub owner: Vec<CompId>,
+    /// Place of each instruction in its computation.
+    position: Vec<u32>,
+    /// Users of each value.
+    users: Users,
     /// True for computations that run per device.
     pub local: Vec<bool>,
     /// Mesh axes, major first.
@@ -151,9 +155,11 @@ impl<'a> Context<'a> {
     /// Collects what candidates need.
     pub fn new(m: &'a Module, base: &'a Module, p: &Problem) -> Self {
         let mut owner = vec![m.entry; m.instrs.len()];
+        let mut position = vec![0u32; m.instrs.len()];
         for (k, c) in m.comps.iter().enumerate() {
-            for i in &c.instrs {
+            for (n, i) in c.instrs.iter().enumerate() {
                 owner[i.0 as usize] = CompId(k as u32);
+                position[i.0 as usize] = n as u32;
             }
         }
         // Per-device code: everything, unless manual regions say what is.
@@ -206,6 +212,8 @@ impl<'a> Context<'a> {
         Context {
             m,
             owner,
+            position,
+            users: Users::new(m),
             local,
             mesh,
             replica_mode,
@@ -217,6 +225,16 @@ impl<'a> Context<'a> {
             unused,
             aligned: None,
         }
+    }
+
+    /// Users of a value, in order.
+    pub(crate) fn users(&self, x: InstrId) -> &[InstrId] {
+        self.users.of(x)
+    }
+
+    /// Where an instruction stands in its computation.
+    pub(crate) fn position(&self, x: InstrId) -> usize {
+        self.position[x.0 as usize] as usize
     }
 
     /// Mesh axes that have more than one device, as masks: each, then all,
@@ -408,7 +426,7 @@ impl<'a> Context<'a> {
                 continue;
             }
             for &y in self.alternatives(list, pos, at, o).iter() {
-                let far = dist_in(list, o, y) as f64;
+                let far = self.position(o).abs_diff(self.position(y)) as f64;
                 push(2.0 + (far / 64.0).min(1.5), Edit::Operand { operand: k, with: y });
             }
         }
@@ -430,16 +448,16 @@ impl<'a> Context<'a> {
         if local && float && !self.is_constant(at, 4) {
             // Data movement of a value is as good a place as the value.
             // What is reduced next is more likely reduced wrongly.
-            let reduced = m.comp(c).instrs.iter().skip(pos).take(64).any(|&u| {
-                matches!(m.instr(u).opcode, Opcode::AllReduce | Opcode::ReduceScatter)
-                    && m.instr(u).operands.contains(&at)
-            });
+            let reduced =
+                self.users(at).iter().take_while(|&&u| self.position(u) < pos + 64).any(|&u| {
+                    matches!(m.instr(u).opcode, Opcode::AllReduce | Opcode::ReduceScatter)
+                });
             let moved = if wrapped(at) { 0.6 } else { 0.0 }
                 + if reduced { 1.0 } else { 0.0 }
                 + if self.is_reduced(at, 4) { 1.6 } else { 0.0 };
             let ring = |x: &InstrId| m.instr(*x).opcode == Opcode::CollectivePermute;
             let rings = self.collectives.iter().any(ring);
-            let mut drops = self.later_reductions(c, at);
+            let mut drops = self.later_reductions(at);
             drops.extend(self.other_collectives(at));
             // A sum of copies, or of what is whole, counts it once per device;
             // so does a sum that is summed over the same devices again.
@@ -448,7 +466,7 @@ impl<'a> Context<'a> {
                 if mask & !self.varies[at.0 as usize] != 0 {
                     continue;
                 }
-                let twice = whole || self.summed_later(c, at, mask);
+                let twice = whole || self.summed_later(at, mask);
                 let moved = moved + if twice { 1.2 } else { 0.0 };
                 let sum = |mean: bool, drop: Option<InstrId>| Edit::AllReduce {
                     mask,
@@ -638,7 +656,7 @@ impl<'a> Context<'a> {
                         push(1.7, Edit::Permute { like: y, times: 1 });
                         let again = again.get_or_insert_with(|| {
                             let few = list.len() <= 4096;
-                            few && self.later_uses(list, at).iter().any(|u| u.1 > 0)
+                            few && self.later_uses(at).iter().any(|u| u.1 > 0)
                         });
                         if *again {
                             push(1.8, Edit::Rotate { like: y });

@@ -3,6 +3,7 @@
 
 use crate::candidates::{Candidate, Context, Edit};
 use scalify_ir::{ArrayShape, Attrs, CompId, InstrId, Opcode};
+use std::collections::BTreeSet;
 
 impl Context<'_> {
     /// Other pairs for a permute.
@@ -101,12 +102,10 @@ impl Context<'_> {
 
     /// Is `x`, as it is or scaled and moved, summed over the mesh axes of
     /// `mask` by one of its next users?
-    pub(crate) fn summed_later(&self, c: CompId, x: InstrId, mask: u32) -> bool {
-        let list = &self.m.comp(c).instrs;
+    pub(crate) fn summed_later(&self, x: InstrId, mask: u32) -> bool {
         let mut at = x;
         for _ in 0..6 {
-            let mut users = list.iter().filter(|&&u| self.m.instr(u).operands.contains(&at));
-            let (Some(&u), None) = (users.next(), users.next()) else { return false };
+            let &[u] = self.users(at) else { return false };
             let i = self.m.instr(u);
             match &i.attrs {
                 Attrs::Collective(a) if i.opcode == Opcode::AllReduce => {
@@ -152,17 +151,17 @@ impl Context<'_> {
     }
 
     /// All-reduces that use `x` through a few instructions.
-    pub(crate) fn later_reductions(&self, c: CompId, x: InstrId) -> Vec<InstrId> {
-        let mut reach = vec![x];
+    pub(crate) fn later_reductions(&self, x: InstrId) -> Vec<InstrId> {
+        let users = |x| self.users(x).iter().map(|&u| (self.position(u), u));
+        // Operands come before users.
+        let (mut next, mut reached) = (BTreeSet::from_iter(users(x)), 1);
         let mut out = Vec::new();
-        for &u in &self.m.comp(c).instrs {
-            let i = self.m.instr(u);
-            if u != x && i.operands.iter().any(|o| reach.contains(o)) {
-                if i.opcode == Opcode::AllReduce {
-                    out.push(u);
-                } else if reach.len() < 24 {
-                    reach.push(u);
-                }
+        while let Some((_, u)) = next.pop_first() {
+            if self.m.instr(u).opcode == Opcode::AllReduce {
+                out.push(u);
+            } else if reached < 24 {
+                reached += 1;
+                next.extend(users(u));
             }
             if out.len() >= 2 {
                 break;

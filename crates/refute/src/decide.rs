@@ -102,7 +102,7 @@ fn early(
     kept: &mut Kept<'_>,
     start: Instant,
 ) -> Option<Decision> {
-    let p = problem::setup(base, dist, claim);
+    let p = kept.problem().clone();
     too_big(base, dist, &p)?;
     if let Some(p) = prover.progress {
         p.phase("evaluating both programs", None);
@@ -388,7 +388,7 @@ fn nearest(
     let Ok(refuter) = Refuter::new(&r.base, &r.dist, &q, claim, options) else { return false };
     let refuter = refuter.from(&cut);
     let Search::Differ(mut c) = refuter.search() else { return false };
-    let Ok(whole) = Refuter::new(&r.base, &r.dist, &q, claim, options) else { return false };
+    let whole = refuter.whole();
     let time = (plan.repair / 2).max(Duration::from_secs(1));
     let o = &d.outcome;
     // What is shown is what the whole of the smaller programs gives.

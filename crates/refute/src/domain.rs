@@ -33,7 +33,6 @@ pub fn domains(base: &Module, p: &Problem, claim: &Claim) -> Vec<Domain> {
         let e = least.entry(leaf).or_insert(n);
         *e = (*e).min(n);
     });
-    let free = arithmetic(base);
     p.base_inputs
         .iter()
         .map(|l| {
@@ -62,7 +61,7 @@ pub fn domains(base: &Module, p: &Problem, claim: &Claim) -> Vec<Domain> {
             }
             let (a, b) = range.unwrap_or_else(|| match least.get(&l.index) {
                 Some(&n) => (0, (n - 1).max(0)),
-                None if free.get(l.index).copied().unwrap_or(false) => (-9, 9),
+                None if arithmetic(base, l.index) => (-9, 9),
                 None => (0, 3),
             });
             let cut = |x: i64| i128::from(x).clamp(lo, hi) as i64;
@@ -71,16 +70,23 @@ pub fn domains(base: &Module, p: &Problem, claim: &Claim) -> Vec<Domain> {
         .collect()
 }
 
-/// Of each leaf of the inputs: whether arithmetic and data movement of the
-/// entry alone use what is computed from it. No index, count, order or state
+/// Whether arithmetic and data movement of the entry alone use what is computed
+/// from a leaf of the inputs. No index, count, order or state
 /// of a generator, which may not be meant to be negative, depends on it, and
 /// nothing is called with it.
-fn arithmetic(m: &Module) -> Vec<bool> {
-    let mut of: Vec<(InstrId, usize)> = Vec::new();
+fn arithmetic(m: &Module, leaf: usize) -> bool {
+    let mut from = None;
+    let mut left = leaf;
     for &p in &m.entry_comp().params {
         let n = m.shape(p).leaves().len();
-        of.extend((0..n).map(|_| (p, n)));
+        if left < n {
+            from = Some((p, n));
+            break;
+        }
+        left -= n;
     }
+    // Part of a tuple is not told apart from the rest.
+    let Some((p, 1)) = from else { return false };
     let plain = |op: Opcode| {
         use Opcode::*;
         let arithmetic = matches!(
@@ -121,20 +127,15 @@ fn arithmetic(m: &Module) -> Vec<bool> {
         );
         arithmetic || moves
     };
-    of.into_iter()
-        .map(|(p, n)| {
-            let mut reached = vec![false; m.instrs.len()];
-            reached[p.0 as usize] = true;
-            // Instructions of a computation come after their operands.
-            n == 1
-                && m.entry_comp().instrs.iter().all(|&x| {
-                    let i = m.instr(x);
-                    let hit = i.operands.iter().any(|o| reached[o.0 as usize]);
-                    reached[x.0 as usize] |= hit;
-                    !hit || plain(i.opcode) && i.calls.is_empty()
-                })
-        })
-        .collect()
+    let mut reached = vec![false; m.instrs.len()];
+    reached[p.0 as usize] = true;
+    // Instructions of a computation come after their operands.
+    m.entry_comp().instrs.iter().all(|&x| {
+        let i = m.instr(x);
+        let hit = i.operands.iter().any(|o| reached[o.0 as usize]);
+        reached[x.0 as usize] |= hit;
+        !hit || plain(i.opcode) && i.calls.is_empty()
+    })
 }
 
 /// Calls `f(leaf, extent)` for every dimension that an integer entry input
@@ -163,9 +164,9 @@ fn index_extents(m: &Module, f: &mut dyn FnMut(usize, i64)) {
     }
     let dims = |x: InstrId| m.array(x).map(|a| a.dims.clone()).unwrap_or_default();
     for i in &m.instrs {
-        let from = |x: usize| i.operands.get(x).map(|o| reach[o.0 as usize].clone());
-        let mut hit = |leaves: Option<Vec<u32>>, n: i64| {
-            for l in leaves.unwrap_or_default() {
+        let from = |x: usize| i.operands.get(x).map(|o| &reach[o.0 as usize][..]);
+        let mut hit = |leaves: Option<&[u32]>, n: i64| {
+            for &l in leaves.unwrap_or_default() {
                 f(l as usize, n.max(1));
             }
         };

@@ -5,13 +5,13 @@ use crate::candidates::{Candidate, Context, Edit};
 use scalify_ir::{Attrs, InstrId, Opcode};
 
 impl Context<'_> {
-    /// Users of a value in `list`, its computation, each with how many users
+    /// Users of a value, each with how many users
     /// of the same opcode and source line come before.
-    pub(crate) fn later_uses(&self, list: &[InstrId], at: InstrId) -> Vec<(InstrId, usize)> {
+    pub(crate) fn later_uses(&self, at: InstrId) -> Vec<(InstrId, usize)> {
         let line = |u: InstrId| self.m.frames(u).first().map(|f| (f.file.to_owned(), f.line));
         let mut seen: Vec<((Opcode, Option<(String, u32)>), usize)> = Vec::new();
         let mut out = Vec::new();
-        for &u in list.iter().filter(|&&u| self.m.instr(u).operands.contains(&at)) {
+        for &u in self.users(at) {
             let key = (self.m.instr(u).opcode, line(u));
             let k = seen.iter().position(|s| s.0 == key).unwrap_or_else(|| {
                 seen.push((key, 0));

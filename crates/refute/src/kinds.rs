@@ -24,12 +24,6 @@ fn sorted(mut groups: Vec<Vec<i64>>) -> Vec<Vec<i64>> {
 }
 
 impl Context<'_> {
-    /// Users of a value in its computation.
-    pub(crate) fn users(&self, x: InstrId) -> Vec<InstrId> {
-        let list = &self.m.comp(self.owner[x.0 as usize]).instrs;
-        list.iter().copied().filter(|&u| self.m.instr(u).operands.contains(&x)).collect()
-    }
-
     /// What is computed from `x` through instructions that `through` accepts,
     /// `x` first; with it the instructions at which that ends, and the
     /// operand by which each is reached.
@@ -43,7 +37,7 @@ impl Context<'_> {
         while k < inside.len() && inside.len() < FAR {
             let from = inside[k];
             k += 1;
-            for u in self.users(from) {
+            for &u in self.users(from) {
                 if through(u) {
                     if !inside.contains(&u) {
                         inside.push(u);
@@ -314,7 +308,7 @@ impl Context<'_> {
 
     /// Do both stand in one select as its branches?
     pub(crate) fn branches(&self, x: InstrId, y: InstrId) -> bool {
-        self.users(x).into_iter().any(|u| {
+        self.users(x).iter().any(|&u| {
             let i = self.m.instr(u);
             i.opcode == Opcode::Select
                 && i.operands[1..].contains(&x)
@@ -324,7 +318,7 @@ impl Context<'_> {
 
     /// Are both parts of one concatenation?
     pub(crate) fn joined(&self, x: InstrId, y: InstrId) -> bool {
-        self.users(x).into_iter().any(|u| {
+        self.users(x).iter().any(|&u| {
             let i = self.m.instr(u);
             i.opcode == Opcode::Concatenate && i.operands.contains(&y)
         })

@@ -182,8 +182,8 @@ impl Context<'_> {
                     );
                     let stored = self
                         .users(d)
-                        .into_iter()
-                        .any(|u| m.instr(u).opcode == Opcode::DynamicUpdateSlice);
+                        .iter()
+                        .any(|&u| m.instr(u).opcode == Opcode::DynamicUpdateSlice);
                     let code = if stored { "stale-slice" } else { "wrong-offset" };
                     return self.seen(code, d, Some(b), reason);
                 }

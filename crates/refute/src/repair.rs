@@ -119,12 +119,13 @@ pub fn search(
     };
     let nearest = if reach.is_finite() { ctx.candidates(&distances, NEAR) } else { Vec::new() };
     let others = std::iter::once_with(|| ctx.candidates(&distances, reach)).flatten();
-    let all = nearest.into_iter().filter(first).chain(others.filter(|c| !first(c)));
-    for c in all {
+    let mut all = nearest.into_iter().filter(first).chain(others.filter(|c| !first(c)));
+    loop {
         let now = start.elapsed();
         if now > time || stop.is_some_and(|s| now > s) || proved.len() >= WANTED {
             break;
         }
+        let Some(c) = all.next() else { break };
         if proved.iter().any(|r| r.at == ctx.place(&c, &distances)) {
             // A second repair is of use only at another place.
             continue;

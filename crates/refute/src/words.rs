@@ -29,8 +29,7 @@ impl Context<'_> {
             {
                 break;
             }
-            let users = (0..self.m.instrs.len() as u32).map(InstrId);
-            let users = users.filter(|&u| self.m.instr(u).operands.contains(&at));
+            let users = self.users(at).iter().copied();
             let best =
                 users.min_by(|a, b| distances[a.0 as usize].total_cmp(&distances[b.0 as usize]));
             match best {
@@ -53,7 +52,7 @@ impl Context<'_> {
         };
         let here = line(at);
         let list = &self.m.comp(self.owner[at.0 as usize]).instrs;
-        let from = list.iter().position(|&x| x == at)?;
+        let from = self.position(at);
         let mut reach: rustc_hash::FxHashMap<InstrId, u32> = [(at, 0)].into_iter().collect();
         let mut best: Option<(u32, InstrId)> = None;
         let fixed = index && self.is_fixed(at, 8);
@@ -86,7 +85,7 @@ impl Context<'_> {
         let Edit::AllReduce { mask, op, drop: None, .. } = x.edit else { return None };
         let groups = self.template(mask).groups;
         let list = &self.m.comp(self.owner[x.at.0 as usize]).instrs;
-        let here = list.iter().position(|&i| i == x.at)?;
+        let here = self.position(x.at);
         let same = |i: InstrId| {
             let i = self.m.instr(i);
             let reducer = i.calls.first().map(|&c| self.m.instr(self.m.comp(c).root).opcode);

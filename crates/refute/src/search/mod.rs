@@ -189,6 +189,7 @@ pub fn too_big(base: &Module, dist: &Module, p: &Problem) -> Option<String> {
 }
 
 /// One setting of what the problem leaves open.
+#[derive(Clone)]
 struct Layouts {
     inputs: Vec<Option<Placement>>,
 }
@@ -211,6 +212,10 @@ fn layouts(p: &Problem) -> Option<Vec<Layouts>> {
         }
         if out.len() * options.len() > 16 {
             return None;
+        }
+        if let [one] = &options[..] {
+            out.iter_mut().for_each(|v| v.push(one.clone()));
+            continue;
         }
         out = out
             .into_iter()
@@ -325,6 +330,19 @@ impl<'a> Refuter<'a> {
     /// Evaluates the distributed program from the values of the cut on.
     pub fn from(self, cut: &'a Cut) -> Self {
         Refuter { cut: Some(cut), ..self }
+    }
+
+    /// The same, that evaluates all of the distributed program.
+    pub fn whole(&self) -> Self {
+        Refuter {
+            domains: self.domains.clone(),
+            layouts: self.layouts.clone(),
+            outputs: self.outputs.clone(),
+            start: Instant::now(),
+            cut: None,
+            runs: Mutex::new(None),
+            ..*self
+        }
     }
 
     /// The given distributed program's instructions in the one that is
