@@ -387,20 +387,25 @@ fn nearest(
         Options { samples: search.samples.min(2), quick: true, output: r.output, ..search };
     let Ok(refuter) = Refuter::new(&r.base, &r.dist, &q, claim, options) else { return false };
     let refuter = refuter.from(&cut);
-    let Search::Differ(mut c) = refuter.search() else { return false };
+    // What is shown is what the whole of the smaller programs gives.
     let whole = refuter.whole();
     let time = (plan.repair / 2).max(Duration::from_secs(1));
     let o = &d.outcome;
-    // What is shown is what the whole of the smaller programs gives.
-    let (found, repair::Found { repairs, tried, .. }) = both(
-        || whole.confirm(&c, &refuter),
-        || repair::search(base, dist, claim, prover, o, &refuter, &c, Some(&r), kept, time),
+    let (ahead, found) = both(
+        || whole.ahead(),
+        || {
+            let Search::Differ(c) = refuter.search() else { return None };
+            let (r, q) = (Some(&r), &refuter);
+            let f = repair::search(base, dist, claim, prover, o, q, &c, r, kept, time);
+            Some((c, f))
+        },
     );
+    let Some((mut c, repair::Found { repairs, tried, .. })) = found else { return false };
     d.edits_tried = tried;
     if !repairs.iter().any(|r| r.grade.is_some()) {
         return false;
     }
-    match found {
+    match whole.confirm(&c, &refuter, ahead) {
         Ok(found) if !found.is_empty() => c.outputs = found,
         _ => return false,
     }

@@ -248,6 +248,12 @@ pub struct Refuter<'a> {
     runs: Mutex<Option<Runs>>,
 }
 
+/// How the inputs of a search are drawn, one after the other.
+const PLAN: [Profile; 8] = {
+    use Profile::*;
+    [Simple, Normal, Mixed, Small, Positive, Large, Mixed, Normal]
+};
+
 /// Many inputs are not read one by one: they are not simplified.
 fn readable(x: &Inputs) -> bool {
     x.values.len() <= 64
@@ -262,6 +268,12 @@ struct Runs {
     plain: Results,
     /// In `f64` on inputs moved by a roundoff.
     near: Vec<Results>,
+}
+
+/// Floats stored as `f64`, so that no run in `f64` widens them again.
+fn widened(x: &Inputs) -> Inputs {
+    let values = x.values.iter().map(|v| v.iter().map(Tensor::widened).collect());
+    Inputs { values: values.collect() }
 }
 
 enum Verdict {
@@ -356,6 +368,19 @@ impl<'a> Refuter<'a> {
         self.cut.map_or(self.dist, |c| &c.dist)
     }
 
+    /// What the distributed program gives on the first inputs that a search
+    /// draws, in `f64`, for [`Refuter::confirm`]; `None` if that would not
+    /// confirm anything.
+    pub fn ahead(&self) -> Option<Results> {
+        let [l] = &self.layouts[..] else { return None };
+        let x = self.draw(PLAN[0], &mut Random::new(self.options.seed))?;
+        if readable(&x) {
+            return None;
+        }
+        let (m, limits) = (self.dist, self.limits());
+        evaluate::dist(m, self.p, &l.inputs, &widened(&x), Accumulate::F64, limits).ok()
+    }
+
     fn limits(&self) -> RunLimits {
         let left = self.options.time.saturating_sub(self.start.elapsed());
         RunLimits { memory: self.options.memory, time: left }
@@ -428,12 +453,23 @@ impl<'a> Refuter<'a> {
     fn decide(&self, l: &Layouts, x: &Inputs, r: &mut Random) -> Result<Option<Verdict>, RunError> {
         let count = if self.options.quick { 1 } else { 2 };
         let mut ahead = None;
-        let first = || -> Result<_, RunError> {
-            let wide = self.run_base(x, Accumulate::F64)?;
-            let got = self.run_dist(l, x, &wide, Accumulate::F64)?;
-            Ok((wide, got))
+        // A first look with a bound that rounding in f64 cannot reach.
+        let tight = |wide: &Results, k: usize, d: usize| match self.expected(wide, d, k) {
+            Some(t) => {
+                let v = numbers(t);
+                let s = rms(v.iter().copied());
+                v.iter().map(|x| 1e-11 * (x.abs() + s) + f64::MIN_POSITIVE).collect()
+            }
+            None => Vec::new(),
         };
-        let (wide, got) = if self.options.quick {
+        let first = || -> Result<_, RunError> {
+            let x = widened(x);
+            let wide = self.run_base(&x, Accumulate::F64)?;
+            let got = self.run_dist(l, &x, &wide, Accumulate::F64)?;
+            let look = self.compare(&wide, &|k, d| tight(&wide, k, d), &got, None);
+            Ok((wide, got, look))
+        };
+        let (wide, got, look) = if self.options.quick {
             // What is likely to be needed, beside.
             let moved = vec![self.moved(x, r)];
             let (more, first) = both(|| self.more(x, &moved), first);
@@ -442,16 +478,7 @@ impl<'a> Refuter<'a> {
         } else {
             first()?
         };
-        // A first look with a bound that rounding in f64 cannot reach.
-        let tight = |k: usize, d: usize| match self.expected(&wide, d, k) {
-            Some(t) => {
-                let v = numbers(t);
-                let s = rms(v.iter().copied());
-                v.iter().map(|x| 1e-11 * (x.abs() + s) + f64::MIN_POSITIVE).collect()
-            }
-            None => Vec::new(),
-        };
-        match self.compare(&wide, &tight, &got, None) {
+        match look {
             None => return Ok(None),
             Some(Verdict::Same { worst, undefined }) => {
                 return Ok(Some(Verdict::Same { worst: worst * 1e-3, undefined }));
@@ -537,7 +564,7 @@ impl<'a> Refuter<'a> {
 
     /// The outputs of a counterexample, found from a cut ([`Refuter::from`]),
     /// in which the distributed program differs as a whole too. `cut`: what
-    /// found it, for the same pair.
+    /// found it, for the same pair; `ahead`: [`Refuter::ahead`] of this one.
     ///
     /// # Errors
     /// Why they cannot be evaluated or compared.
@@ -545,15 +572,21 @@ impl<'a> Refuter<'a> {
         &self,
         c: &Counterexample,
         cut: &Refuter<'_>,
+        ahead: Option<Results>,
     ) -> Result<Vec<Difference>, String> {
         if readable(&c.inputs) {
             // Others than those that were drawn.
             return self.check(&c.inputs, &c.placements);
         }
         let runs = cut.runs.lock().ok().and_then(|r| r.clone()).ok_or("nothing was found")?;
-        let l = Layouts { inputs: c.placements.clone() };
-        let got =
-            self.run_dist(&l, &c.drawn, &runs.wide, Accumulate::F64).map_err(|e| e.to_string())?;
+        let got = match ahead.filter(|_| c.seen.1 == 1 && self.layouts.len() == 1) {
+            Some(got) => got,
+            None => {
+                let l = Layouts { inputs: c.placements.clone() };
+                let got = self.run_dist(&l, &c.drawn, &runs.wide, Accumulate::F64);
+                got.map_err(|e| e.to_string())?
+            }
+        };
         let get = |r: &Results, d, k| self.expected(r, d, k).map(numbers).unwrap_or_default();
         let bound = |k: usize, d: usize| {
             let near: Vec<Vec<f64>> = runs.near.iter().map(|r| get(r, d, k)).collect();
@@ -597,16 +630,14 @@ impl<'a> Refuter<'a> {
 
     /// Runs the search.
     pub fn search(&self) -> Search {
-        use Profile::*;
-        let plan = [Simple, Normal, Mixed, Small, Positive, Large, Mixed, Normal];
         let mut evidence = Evidence::default();
         let mut tried = 0;
         let mut r = Random::new(self.options.seed);
         // Integers take more draws: a difference may be at few of them.
         let ranges = self.domains.iter().any(|d| matches!(d, Domain::Int(a, b) if a < b));
         let more = if ranges && !self.options.quick { MORE } else { 0 };
-        let profiles = plan.iter().cycle().take(self.options.samples);
-        for (k, profile) in profiles.chain(std::iter::repeat_n(&Ends, more)).enumerate() {
+        let profiles = PLAN.iter().cycle().take(self.options.samples);
+        for (k, profile) in profiles.chain(std::iter::repeat_n(&Profile::Ends, more)).enumerate() {
             let late = k >= self.options.samples && self.start.elapsed() > MORE_TIME;
             if k > 0 && (late || self.out_of_time()) {
                 break;
@@ -657,7 +688,7 @@ impl<'a> Refuter<'a> {
             }
         }
         if evidence.samples > 0 {
-            let x = self.draw(Normal, &mut r);
+            let x = self.draw(Profile::Normal, &mut r);
             evidence.precision = x.and_then(|x| self.precision(&x));
         }
         Search::Agree(evidence)
