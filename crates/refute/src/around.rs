@@ -54,6 +54,21 @@ impl Context<'_> {
                 }
             }
         }
+        // Where the baseline cuts, and the other end.
+        let most = out.len() + 8;
+        for &(k, b) in &self.cuts {
+            let Some(n) = from.dims.get(k).map(|n| n - (s.limit[k] - s.start[k])) else { continue };
+            let fits = b != s.start[k] && b <= n && n > 0;
+            if fits && !out.contains(&(k, b)) && out.len() < most {
+                out.push((k, b));
+            }
+        }
+        for k in 0..s.start.len() {
+            let end = from.dims[k] - (s.limit[k] - s.start[k]);
+            if end > 0 && end != s.start[k] && !out.contains(&(k, end)) {
+                out.push((k, end));
+            }
+        }
         let most = out.len() + 8;
         for &y in list.iter().filter(|&&y| y != at && m.instr(y).operands.first() == Some(&o)) {
             let Some(t) = bounds(y) else { continue };

@@ -139,6 +139,8 @@ pub struct Context<'a> {
     pub constants: Vec<(DType, f64)>,
     /// The baseline.
     pub base: &'a Module,
+    /// Dimensions along which the baseline slices, with where slices start.
+    pub(crate) cuts: Vec<(usize, i64)>,
     /// Mesh axes (bit k: axis k) along which each value may differ.
     pub varies: Vec<u32>,
     /// Unevenly split inputs: parameter, mesh axis, dimension, elements.
@@ -205,6 +207,16 @@ impl<'a> Context<'a> {
                 }
             }
         }
+        let mut cuts: Vec<(usize, i64)> = Vec::new();
+        for i in &base.instrs {
+            if let Attrs::Slice(s) = &i.attrs {
+                for x in s.start.iter().copied().enumerate() {
+                    if cuts.len() < 64 && !cuts.contains(&x) {
+                        cuts.push(x);
+                    }
+                }
+            }
+        }
         let padded = padded(m, &mesh, p);
         let unused = unused(m);
         let all = (0..m.instrs.len() as u32).map(InstrId);
@@ -219,6 +231,7 @@ impl<'a> Context<'a> {
             replica_mode,
             constants,
             base,
+            cuts,
             varies,
             padded,
             collectives,

@@ -155,6 +155,11 @@ impl Context<'_> {
             };
             if i.opcode.is_collective() {
                 groups.entry((u32::MAX, i.opcode, what.clone())).or_default().push(k);
+                if self.is_reversal(c) {
+                    // Neighbours exchanged: each sends the other way round.
+                    let what = "reversed".to_owned();
+                    groups.entry((u32::MAX, i.opcode, what)).or_default().push(k);
+                }
             }
             if line > 0 {
                 groups.entry((line, i.opcode, what)).or_default().push(k);
@@ -186,6 +191,15 @@ impl Context<'_> {
             c.also = sites[1..].iter().map(|&j| (out[j].at, out[j].edit.clone())).collect();
             out.push(c);
         }
+    }
+
+    /// Does the edit send what a permute sends back to where it comes from?
+    pub(crate) fn is_reversal(&self, c: &Candidate) -> bool {
+        let (Edit::Pairs { pairs }, Attrs::Collective(a)) = (&c.edit, &self.m.instr(c.at).attrs)
+        else {
+            return false;
+        };
+        pairs.len() == a.pairs.len() && pairs.iter().zip(&a.pairs).all(|(x, y)| *x == (y.1, y.0))
     }
 }
 

@@ -325,7 +325,10 @@ impl Context<'_> {
         let name = |i: InstrId| self.name(i);
         let mut at = name(x.at);
         if !x.also.is_empty() {
-            at += &format!(" and {} more of this line", x.also.len());
+            let line = |i| m.frames(i).first().map(|f| (f.file.to_owned(), f.line));
+            let one = x.also.iter().all(|y| line(y.0) == line(x.at));
+            at += &format!(" and {} more", x.also.len());
+            at += if one { " of this line" } else { "" };
         }
         match &x.edit {
             Edit::AllReduce { mask, op, mean, drop } => {
@@ -361,6 +364,9 @@ impl Context<'_> {
                 format!("sizes permuted by {perm:?} and transposed back in {at}")
             }
             Edit::Exchange { with } => format!("{at} and {} exchanged", name(*with)),
+            Edit::Pairs { .. } if !x.also.is_empty() && self.is_reversal(x) => {
+                format!("the pairs of {at} reversed")
+            }
             Edit::Pairs { pairs } => {
                 let p: Vec<String> =
                     pairs.iter().take(8).map(|p| format!("{{{},{}}}", p.0, p.1)).collect();

@@ -179,6 +179,60 @@ fn repairs_of_layouts_and_offsets() {
     let (code, _, text) = repaired(&base, &dist, &c);
     assert_eq!(code, "wrong-offset", "{text}");
     assert!(text.contains("4 times the coordinate on sp"), "{text}");
+
+    // A slice that starts where the baseline does not cut.
+    let base = module(
+        1,
+        " x = f32[20] parameter(0)
+ a = f32[8] slice(x), slice={[4:12]}
+ b = f32[8] slice(x), slice={[12:20]}
+ ROOT r = f32[16] concatenate(a, b), dimensions={0}",
+    );
+    let dist = module(
+        1,
+        " x = f32[20] parameter(0)
+ ROOT s = f32[16] slice(x), slice={[0:16]}",
+    );
+    let (code, at, text) = repaired(&base, &dist, &claim("d=1", &[], &[], &[]));
+    assert_eq!((code, &at[..]), ("wrong-offset", "s"), "{text}");
+}
+
+#[test]
+fn neighbours_exchanged_are_one_repair() {
+    // x[i-1] + 2 x[i+1], where each device asks the wrong neighbour for both.
+    let base = module(
+        1,
+        " x = f32[8] parameter(0)
+ z = f32[] constant(0)
+ p = f32[10] pad(x, z), padding=1_1
+ a = f32[8] slice(p), slice={[0:8]}
+ b = f32[8] slice(p), slice={[2:10]}
+ c = f32[8] add(b, b)
+ ROOT r = f32[8] add(a, c)",
+    );
+    let dist = |up: &str, down: &str| {
+        module(
+            4,
+            &format!(
+                " x = f32[2] parameter(0)
+ l = f32[1] slice(x), slice={{[1:2]}}
+ u = f32[1] collective-permute(l), channel_id=1, source_target_pairs={{{up}}}
+ f = f32[1] slice(x), slice={{[0:1]}}
+ d = f32[1] collective-permute(f), channel_id=2, source_target_pairs={{{down}}}
+ p = f32[4] concatenate(u, x, d), dimensions={{0}}
+ a = f32[2] slice(p), slice={{[0:2]}}
+ b = f32[2] slice(p), slice={{[2:4]}}
+ c = f32[2] add(b, b)
+ ROOT r = f32[2] add(a, c)"
+            ),
+        )
+    };
+    let (up, down) = ("{0,1},{1,2},{2,3}", "{1,0},{2,1},{3,2}");
+    let c = claim("sp=4", &["x=P('sp')"], &["#0=P('sp')"], &[]);
+    assert_eq!(decision(&base, &dist(up, down), &c).outcome.verdict, Verdict::Proved);
+    let (code, _, text) = repaired(&base, &dist(down, up), &c);
+    assert_eq!(code, "wrong-permute", "{text}");
+    assert!(text.contains("reversed"), "{text}");
 }
 
 #[test]
