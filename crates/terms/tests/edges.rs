@@ -1157,3 +1157,47 @@ fn terms_that_share_factors_have_a_joined_variant() {
         assert_eq!(hit(&mut t, &whole, &apart), !far);
     }
 }
+
+#[test]
+fn what_is_read_at_data_is_read_first() {
+    // sum_b [b == e] f(x[b], y) = f(sum_b [b == e] x[b], y), for an e in range.
+    for rules in [REALS, ALL] {
+        for (last, pulled) in [(3, true), (4, false)] {
+            let mut t = T::new(rules);
+            let (i, b, d) = (t.axis(5), t.axis(4), t.axis(4));
+            let at = t.st.param(9, Dt::INT, &[5], &[Lins::plain(i)]);
+            t.st.set_param_range(9, 0, last);
+            let hot = |t: &mut T, b: scalify_terms::Ax, at: &Val| {
+                let k = t.iota(0, &[(1, b)]);
+                let minus = t.st.scale(at, Coef::NEG).unwrap();
+                let e = t.st.add(Dt::INT, &[k, minus]).unwrap();
+                let p = t.st.eq0(&e).unwrap();
+                t.st.indicator(F, &p)
+            };
+            let f = t.st.sym("atan2");
+            let ew = |t: &mut T, x: &Val, y: &Val| t.st.ew(f, F, false, &[x.clone(), y.clone()]);
+            let y = t.x(1, &[i]);
+            let (x, g) = (t.x(0, &[b]), hot(&mut t, b, &at));
+            let fx = ew(&mut t, &x, &y);
+            let inside = t.mul(&[g, fx]);
+            let v = t.st.sum(F, &inside, &[b]).unwrap();
+            let (x, g) = (t.x(0, &[d]), hot(&mut t, d, &at));
+            let gx = t.mul(&[g, x]);
+            let read = t.st.sum(F, &gx, &[d]).unwrap();
+            let w = ew(&mut t, &read, &y);
+            // With a coefficient of what is read, and as a power.
+            let (x, g) = (t.x(0, &[b]), hot(&mut t, b, &at));
+            let third = t.st.coefs.int(-3);
+            let x = t.st.scale(&x, third).unwrap();
+            let ex = t.st.exp(F, &x).unwrap();
+            let inside = t.mul(&[g, ex]);
+            let e = t.st.sum(F, &inside, &[b]).unwrap();
+            let r = t.st.scale(&read, third).unwrap();
+            let er = t.st.exp(F, &r).unwrap();
+            assert_eq!(e == er, pulled);
+            // Out of range nothing is selected: 0, and f(0, y).
+            assert_eq!(v == w, pulled, "{} {}", t.st.show(&v, 5), t.st.show(&w, 5));
+            assert!(t.st.log.is_empty());
+        }
+    }
+}

@@ -364,6 +364,14 @@ impl Store {
                                 return Some(Decided::Pieces(out));
                             }
                         }
+                        if selecting && inside {
+                            if let Some(f) = self.read_first(dt, &p, &others[k], b)? {
+                                let mut out = others;
+                                out[k] = f;
+                                let b2 = bound.iter().copied().filter(|&x| x != b).collect();
+                                return Some(Decided::Same(out, b2));
+                            }
+                        }
                     }
                 }
             }
@@ -437,6 +445,43 @@ impl Store {
             });
         }
         Some(Decided::No)
+    }
+
+    /// `sum_b [b == e] f(x[b]) = f(sum_b [b == e] x[b])` for an elementwise `f`
+    /// and an `e` in the range of `b`, so that exactly one `b` is selected: what
+    /// is read where data says is read before anything is computed from it.
+    /// `p`: the equation; `f`: the factor, the only one that reads `b`.
+    fn read_first(&mut self, dt: Dt, p: &Arg, f: &Arg, b: Ax) -> Option<Option<Arg>> {
+        let (op, own) = (self.class(f.r.class).op, self.class(f.r.class).dt);
+        let Op::Ew(s) = op else { return Some(None) };
+        let k = self.known;
+        let predicates = [k.ind, k.b2f, k.not, k.ge0, k.eq0];
+        if f.pow != 1 || own != dt || predicates.contains(&s) {
+            return Some(None);
+        }
+        let (mut args, _) = self.open(&f.r)?;
+        for a in &mut args {
+            if !self.ref_mentions(&a.r, b) {
+                continue;
+            }
+            let adt = self.class(a.r.class).dt;
+            if adt == Dt::BOOL || a.pow != 1 {
+                return Some(None);
+            }
+            let p = self.val_of(p);
+            let g = self.indicator(adt, &p);
+            let mut map = Subst::new();
+            let fresh = self.lins.local(self.lins.size(b));
+            map.set(b, Lins::plain(fresh));
+            let g = Arg { coef: g.coef, pow: 1, r: g.r };
+            let read = Factors::from_iter([g, Arg { coef: Coef::ONE, ..a.clone() }]);
+            let read = self.subst_factors(adt, &read, &map)?;
+            let v = self.sum_prod(adt, a.coef, read, &[fresh])?;
+            *a = Arg { coef: v.coef, pow: 1, r: v.r };
+        }
+        let v = self.built(op, dt, args, &[], &[], &[])?;
+        let coef = self.coefs.mul(f.coef, v.coef)?;
+        Some(Some(Arg { coef, pow: 1, r: v.r }))
     }
 
     /// For the predicate `x + c*b == 0` (c = 1 or -1, `x` free of the bound
