@@ -296,6 +296,10 @@ pub enum Profile {
     Ends,
 }
 
+/// Floats drawn one by one, of one tensor; more are the same again. A prime, so
+/// that no row, block or shard of a large tensor is the next one's.
+pub(crate) const PERIOD: usize = 65_521;
+
 /// A tensor of this domain.
 pub fn draw(a: &ArrayShape, d: Domain, profile: Profile, r: &mut Random) -> Option<Tensor> {
     let n = usize::try_from(a.dims.iter().product::<i64>()).ok()?;
@@ -317,7 +321,14 @@ pub fn draw(a: &ArrayShape, d: Domain, profile: Profile, r: &mut Random) -> Opti
         _ => scale * r.normal(),
     };
     match d {
-        Domain::Float => from_f64(a, (0..n).map(|_| float(r)).collect()),
+        Domain::Float => {
+            let mut v = Vec::with_capacity(n);
+            v.extend((0..n.min(PERIOD)).map(|_| float(r)));
+            while v.len() < n {
+                v.extend_from_within(..(n - v.len()).min(PERIOD));
+            }
+            from_f64(a, v)
+        }
         Domain::Bool => {
             let v = (0..n).map(|_| (r.bits() % 2) as u8).collect::<Vec<_>>();
             Tensor::from_bytes(&plain(a), &v)

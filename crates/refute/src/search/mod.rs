@@ -413,8 +413,13 @@ impl<'a> Refuter<'a> {
             if !t.dtype.is_float() {
                 return t.clone();
             }
-            let v =
-                t.to_f64().iter().map(|x| x * (1.0 + self.u * (2.0 * r.unit() - 1.0))).collect();
+            let mut v = t.to_f64();
+            let count = v.len().min(domain::PERIOD);
+            let by: Vec<f64> = (0..count).map(|_| 1.0 + self.u * (2.0 * r.unit() - 1.0)).collect();
+            v.chunks_mut(domain::PERIOD)
+                .flatten()
+                .zip(by.iter().cycle())
+                .for_each(|(x, k)| *x *= k);
             // Wide storage: not rounded back.
             Tensor::from_vec(t.dtype, t.dims.iter().copied(), v).unwrap_or_else(|| t.clone())
         };

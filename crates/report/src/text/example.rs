@@ -94,8 +94,14 @@ pub(super) fn evidence(s: &Subject<'_>) -> Option<String> {
     }
     let worst = number(100.0 * e.worst, 2);
     let verb = if proved { "Evaluation agrees" } else { "They agreed" };
+    // Such elements are not compared.
+    let nan = match (e.undefined, e.samples) {
+        (0, _) => String::new(),
+        (n, all) if n == all => " On each the baseline gives NaN where the distributed program gives a number, of which nothing is said.".to_owned(),
+        (n, _) => format!(" On {n} of them the baseline gives NaN where the distributed program gives a number, of which nothing is said."),
+    };
     Some(format!(
-        "{verb} on {on} tried; the largest difference was {worst} % of what rounding explains."
+        "{verb} on {on} tried; the largest difference was {worst} % of what rounding explains.{nan}"
     ))
 }
 
