@@ -5,7 +5,6 @@ processor time, and the ratios.
 usage: bench_fault.py SCALIFY BASE RIGHT WRONG [OPTION...] [--runs N]
 """
 
-import gzip
 import os
 import resource
 import statistics
@@ -14,10 +13,11 @@ import sys
 import tempfile
 import time
 
+from bench_verify import text
+
 
 def plain(path, folder, name):
-    data = open(path, "rb").read()
-    data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+    data = text(path)
     path = os.path.join(folder, name)
     with open(path, "wb") as f:
         f.write(data)
@@ -59,4 +59,5 @@ def main():
     print("ratio: " + ", processor ".join(f"{median[1][j] / median[0][j]:.2f}" for j in (0, 1)))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -163,7 +163,8 @@ pub(crate) struct RefuteArgs {
 #[derive(Args)]
 #[command(next_help_heading = "Refutation")]
 pub(crate) struct RefuteLimits {
-    /// Prove only: do not look for inputs on which the programs differ
+    /// Prove only: do not look for inputs on which the programs differ; proofs
+    /// under assumptions are tried on two all the same
     #[arg(long)]
     pub(crate) no_refute: bool,
     /// Time for that search

@@ -197,14 +197,10 @@ fn beyond(
     };
     match refuter.search() {
         Search::Differ(_) if doubted && !plan.refute => {
-            d.outcome.verdict = Verdict::Unknown;
-            d.outcome.grade = None;
-            d.outcome.notes.push(
-                "equal under the listed assumptions, but there are inputs that do not meet them although the baseline's values are finite, and on these the outputs differ; no counterexample was asked for".to_owned(),
+            withdraw(
+                &mut d.outcome,
+                "equal under the listed assumptions, but there are inputs that do not meet them although the baseline's values are finite, and on these the outputs differ; no counterexample was asked for",
             );
-            for o in &mut d.outcome.outputs {
-                o.verdict = Verdict::Unknown;
-            }
         }
         Search::Differ(c) if doubted => {
             d.outcome.verdict = Verdict::Refuted;
@@ -238,14 +234,10 @@ fn beyond(
         }
         Search::Agree(e) if doubted && e.samples > 0 && e.undefined == e.samples => {
             // The assumption is met by no input that was tried.
-            d.outcome.verdict = Verdict::Unknown;
-            d.outcome.grade = None;
-            d.outcome.notes.push(
-                "equal under the listed assumptions, but on every input tried the baseline gives NaN where the distributed program gives a number".to_owned(),
+            withdraw(
+                &mut d.outcome,
+                "equal under the listed assumptions, but on every input tried the baseline gives NaN where the distributed program gives a number",
             );
-            for o in &mut d.outcome.outputs {
-                o.verdict = Verdict::Unknown;
-            }
             d.evidence = Some(e);
         }
         Search::Agree(_) | Search::Unable(_) if doubted && !plan.cross_check => {}
@@ -275,6 +267,16 @@ fn beyond(
         Search::Unable(e) => d.unable = Some(e),
     }
     d
+}
+
+/// Takes a proof back whose assumptions are in doubt.
+fn withdraw(outcome: &mut Outcome, why: &str) {
+    outcome.verdict = Verdict::Unknown;
+    outcome.grade = None;
+    outcome.notes.push(why.to_owned());
+    for o in &mut outcome.outputs {
+        o.verdict = Verdict::Unknown;
+    }
 }
 
 /// Looks for repairs and puts what they or the values say first.

@@ -1167,37 +1167,75 @@ fn what_is_read_at_data_is_read_first() {
             let (i, b, d) = (t.axis(5), t.axis(4), t.axis(4));
             let at = t.st.param(9, Dt::INT, &[5], &[Lins::plain(i)]);
             t.st.set_param_range(9, 0, last);
-            let hot = |t: &mut T, b: scalify_terms::Ax, at: &Val| {
+            let hit = |t: &mut T, b: scalify_terms::Ax| {
                 let k = t.iota(0, &[(1, b)]);
-                let minus = t.st.scale(at, Coef::NEG).unwrap();
+                let minus = t.st.scale(&at, Coef::NEG).unwrap();
                 let e = t.st.add(Dt::INT, &[k, minus]).unwrap();
-                let p = t.st.eq0(&e).unwrap();
-                t.st.indicator(F, &p)
+                t.st.eq0(&e).unwrap()
+            };
+            // The sum of `x`, which reads `b`, where it is the place.
+            let read = |t: &mut T, b: scalify_terms::Ax, x: &Val| {
+                let p = hit(t, b);
+                let g = t.st.indicator(x.dt, &p);
+                let gx = t.st.mul(x.dt, &g, x).unwrap();
+                t.st.sum(x.dt, &gx, &[b]).unwrap()
             };
             let f = t.st.sym("atan2");
             let ew = |t: &mut T, x: &Val, y: &Val| t.st.ew(f, F, false, &[x.clone(), y.clone()]);
-            let y = t.x(1, &[i]);
-            let (x, g) = (t.x(0, &[b]), hot(&mut t, b, &at));
+            let (x, y) = (t.x(0, &[b]), t.x(1, &[i]));
             let fx = ew(&mut t, &x, &y);
-            let inside = t.mul(&[g, fx]);
-            let v = t.st.sum(F, &inside, &[b]).unwrap();
-            let (x, g) = (t.x(0, &[d]), hot(&mut t, d, &at));
-            let gx = t.mul(&[g, x]);
-            let read = t.st.sum(F, &gx, &[d]).unwrap();
-            let w = ew(&mut t, &read, &y);
-            // With a coefficient of what is read, and as a power.
-            let (x, g) = (t.x(0, &[b]), hot(&mut t, b, &at));
-            let third = t.st.coefs.int(-3);
-            let x = t.st.scale(&x, third).unwrap();
-            let ex = t.st.exp(F, &x).unwrap();
-            let inside = t.mul(&[g, ex]);
-            let e = t.st.sum(F, &inside, &[b]).unwrap();
-            let r = t.st.scale(&read, third).unwrap();
-            let er = t.st.exp(F, &r).unwrap();
-            assert_eq!(e == er, pulled);
+            let v = read(&mut t, b, &fx);
+            let xd = t.x(0, &[d]);
+            let first = read(&mut t, d, &xd);
+            let w = ew(&mut t, &first, &y);
             // Out of range nothing is selected: 0, and f(0, y).
             assert_eq!(v == w, pulled, "{} {}", t.st.show(&v, 5), t.st.show(&w, 5));
+            // With a coefficient of what is read.
+            let k = t.st.coefs.int(-3);
+            let kx = t.st.scale(&x, k).unwrap();
+            let ex = t.st.exp(F, &kx).unwrap();
+            let v = read(&mut t, b, &ex);
+            let kr = t.st.scale(&first, k).unwrap();
+            assert_eq!(v == t.st.exp(F, &kr).unwrap(), pulled);
+            // A function of an integer.
+            let h = t.st.sym("to float");
+            let n = |t: &mut T, b| t.st.param(8, Dt::INT, &[4], &[Lins::plain(b)]);
+            let (nb, nd) = (n(&mut t, b), n(&mut t, d));
+            let hn = t.st.ew(h, F, false, &[nb]);
+            let v = read(&mut t, b, &hn);
+            let r = read(&mut t, d, &nd);
+            assert_eq!(v == t.st.ew(h, F, false, &[r]), pulled);
             assert!(t.st.log.is_empty());
+            // A converted predicate selects nothing: 0 * f(x) is NaN where
+            // f(x) is infinite, though f of what is read is not.
+            let p = hit(&mut t, b);
+            let c = t.st.convert_pred(F, &p);
+            let inside = t.mul(&[c, fx]);
+            let v = t.st.sum(F, &inside, &[b]).unwrap();
+            assert!(v != w || rules.finite && !t.st.log.is_empty());
+        }
+    }
+}
+
+#[test]
+fn integers_in_pieces_are_zero_outside() {
+    for (from, size, range) in [(0, 2, (5, 6)), (-1, 3, (0, 6)), (0, 3, (0, 6))] {
+        let mut t = T::new(ALL);
+        let a = t.axis(size);
+        let at = t.lin(from, &[(1, a)]);
+        let runs = [5, 6].map(|n| Run { len: 1, val: t.st.int(n), axis: None });
+        let p = t.st.pieces(Dt::INT, &runs, at).unwrap();
+        assert_eq!(t.st.int_range(&p), Some(range), "{from} {size}: {}", t.st.show(&p, 3));
+        // As one run of further pieces they have the same values.
+        let all = t.axis(size + 1);
+        let seven = Run { len: 1, val: t.st.int(7), axis: None };
+        let own = Run { len: size, val: p, axis: Some(a) };
+        let q = t.st.pieces(Dt::INT, &[own, seven], Lins::plain(all)).unwrap();
+        let none = Inputs::default();
+        let ev = Evaluator::new(&t.st, &none);
+        for k in 0..size {
+            let want = [0.0, 5.0, 6.0, 0.0][(from + k + 1) as usize];
+            assert!(close(ev.value(&q, &[all], &[k]).unwrap(), want), "{from} {size} {k}");
         }
     }
 }
